@@ -1,0 +1,64 @@
+# `make` prints what there is. Recipes are plain sh; everything installed lives in .venv.
+
+PYTHON       ?= python3
+PYTEST_FLAGS ?=
+
+BIN   := .venv/bin
+STAMP := .venv/.installed
+CODE  := $(wildcard src tests tools bench examples)
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help setup fmt lint test process bench demo tidy check ci clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo
+	@echo '  PYTHON=python3.12 chooses the interpreter of setup; PYTEST_FLAGS="-k name" goes to pytest.'
+
+setup: $(STAMP)  ## make .venv and install the package with all that tests and bench need
+	@echo 'Ready: the package and its tools are in .venv.'
+
+$(STAMP): pyproject.toml
+	@command -v '$(PYTHON)' >/dev/null || { \
+	    echo 'There is no "$(PYTHON)" here. Install Python 3.11 or newer, or name one: make setup PYTHON=python3.12' >&2; exit 1; }
+	@'$(PYTHON)' -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	    echo 'Quiver needs Python 3.11 or newer. Name one: make setup PYTHON=python3.12' >&2; exit 1; }
+	@'$(PYTHON)' -c 'import venv, ensurepip' 2>/dev/null || { \
+	    echo 'This Python cannot make virtual environments. Install its venv module (on Debian and Ubuntu: apt install python3-venv) and run make setup again.' >&2; exit 1; }
+	test -x $(BIN)/python || '$(PYTHON)' -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
+	@touch $@
+
+fmt: $(STAMP)  ## format the code and fix what can be fixed safely
+	$(BIN)/ruff format $(CODE)
+	$(BIN)/ruff check --fix $(CODE)
+
+lint: $(STAMP)  ## ruff, formatting, types, imports
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy $(CODE)
+	$(BIN)/lint-imports --no-cache
+
+test: $(STAMP)  ## every test that is not slow
+	$(BIN)/python -m pytest -m 'not slow' $(PYTEST_FLAGS)
+
+process: $(STAMP)  ## real processes and crashes: minutes
+	$(BIN)/python -m pytest -m 'slow or process' --timeout=1200 $(PYTEST_FLAGS)
+
+bench: $(STAMP)  ## measure, next to the peers
+	$(BIN)/python -m bench
+
+demo: $(STAMP)  ## an order system with failures, crashes and a count at the end
+	$(BIN)/quiver demo
+
+tidy: $(STAMP)  ## print the ten longest functions and files
+	$(BIN)/python tools/tidy.py src
+
+check: lint test  ## what to run before a commit
+
+ci: lint test process  ## everything CI runs
+
+clean:  ## remove caches and build output (not .venv)
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find $(CODE) -name __pycache__ -type d -prune -exec rm -rf {} +

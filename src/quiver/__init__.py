@@ -1,0 +1,109 @@
+"""Quiver: a durable message queue on Arrow batches.
+
+import quiver
+
+with quiver.connect("data/") as queue:
+    queue.create_topic("orders")
+    queue.send("orders", b"hello")
+    for delivery in queue.receive("orders", group="billing"):
+        delivery.ack()
+"""
+
+from quiver.client.aio import AsyncMember, AsyncProducer, AsyncQueue, AsyncTransaction
+from quiver.client.arguments import make_retry as retry
+from quiver.client.connect import connect, connect_async
+from quiver.client.results import (
+    AsyncDelivery,
+    AsyncDeliveryBatch,
+    Delivery,
+    DeliveryBatch,
+    Record,
+    Sent,
+    SentBatch,
+)
+from quiver.client.sync import Member, Producer, Queue, Transaction
+from quiver.errors import (
+    CorruptLog,
+    DirectoryInUse,
+    DiskFull,
+    GroupNotFound,
+    InvalidBatch,
+    InvalidRequest,
+    LimitExceeded,
+    MemberFenced,
+    MessageTooLarge,
+    Overloaded,
+    ProducerFailed,
+    ProducerFenced,
+    QueueClosed,
+    QueueFull,
+    QuiverError,
+    ReceiptError,
+    ReceiptExpired,
+    ReceiptInvalid,
+    RequestError,
+    StorageError,
+    StorageFailed,
+    TopicExists,
+    TopicNotFound,
+    UnavailableError,
+    UnsupportedFormat,
+)
+from quiver.model.message import Message
+from quiver.model.replies import Origin
+from quiver.model.stats import GroupStats, TopicStats
+from quiver.model.topic import Retry, TopicPolicy
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AsyncDelivery",
+    "AsyncDeliveryBatch",
+    "AsyncMember",
+    "AsyncProducer",
+    "AsyncQueue",
+    "AsyncTransaction",
+    "CorruptLog",
+    "Delivery",
+    "DeliveryBatch",
+    "DirectoryInUse",
+    "DiskFull",
+    "GroupNotFound",
+    "GroupStats",
+    "InvalidBatch",
+    "InvalidRequest",
+    "LimitExceeded",
+    "Member",
+    "MemberFenced",
+    "Message",
+    "MessageTooLarge",
+    "Origin",
+    "Overloaded",
+    "Producer",
+    "ProducerFailed",
+    "ProducerFenced",
+    "Queue",
+    "QueueClosed",
+    "QueueFull",
+    "QuiverError",
+    "ReceiptError",
+    "ReceiptExpired",
+    "ReceiptInvalid",
+    "Record",
+    "RequestError",
+    "Retry",
+    "Sent",
+    "SentBatch",
+    "StorageError",
+    "StorageFailed",
+    "TopicExists",
+    "TopicNotFound",
+    "TopicPolicy",
+    "TopicStats",
+    "Transaction",
+    "UnavailableError",
+    "UnsupportedFormat",
+    "connect",
+    "connect_async",
+    "retry",
+]

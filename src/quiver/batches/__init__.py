@@ -1,0 +1,1 @@
+"""PACKS: the only package that knows what an Arrow batch of messages looks like."""

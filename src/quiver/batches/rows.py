@@ -1,0 +1,184 @@
+"""Messages one by one: checked when they are handed over, packed into a batch when they are sent.
+
+This is the only per-message code of the package. Checking happens in `make_row`, so that a bad
+message is refused where its sender stands; `pack` trusts its rows and only turns them into columns.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from quiver import limits
+from quiver.batches import schema
+from quiver.batches.bounds import check_bytes, check_rows
+from quiver.errors import InvalidRequest, MessageTooLarge
+from quiver.model.units import milliseconds
+
+CONTENT_TYPE: Final = "content-type"
+JSON: Final = "application/json"
+
+
+@dataclass(slots=True)  # not frozen: that would double the cost of making one
+class Row:
+    """One checked message. `delay_ms` and `ttl_ms` 0 mean none; `nbytes` counts all its bytes."""
+
+    body: bytes
+    key: str | None
+    headers: dict[str, str] | None
+    priority: int
+    delay_ms: int
+    ttl_ms: int
+    dedup_id: str | None
+    nbytes: int
+
+
+def make_row(
+    body: Any,
+    *,
+    key: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    priority: int = 0,
+    delay: float | str | timedelta | None = None,
+    ttl: float | str | timedelta | None = None,
+    dedup_id: str | None = None,
+) -> Row:
+    """Check one message; bytes and text are sent as they are, anything else as JSON."""
+    if type(body) is bytes:
+        content = body
+    elif isinstance(body, str | bytes | bytearray | memoryview):
+        content = _content(body)
+    else:
+        content, headers = _json(body), _with_content_type(headers)
+    nbytes = len(content)
+    _check_body_bytes(nbytes)
+    if key is not None:
+        nbytes += _text_bytes(key, "key", limits.KEY_BYTES_MAX)
+    if dedup_id is not None:
+        nbytes += _text_bytes(dedup_id, "dedup_id", limits.DEDUP_ID_BYTES_MAX)
+    if headers is not None:
+        nbytes += _headers_bytes(headers)
+    if priority != 0 or type(priority) is not int:
+        _check_priority(priority)
+    return Row(
+        content,
+        key,
+        dict(headers) if headers else None,
+        priority,
+        0 if delay is None else milliseconds(delay, "delay"),
+        0 if ttl is None else _ttl_ms(ttl),
+        dedup_id,
+        nbytes,
+    )
+
+
+def pack(rows: Sequence[Row], now_ms: int) -> pa.RecordBatch:
+    """The batch of these rows. Delays and lives count from `now_ms`, the moment of sending."""
+    check_rows(len(rows))
+    check_bytes(sum([row.nbytes for row in rows]))
+    columns = {"body": pa.array([row.body for row in rows], schema.BODY)}
+
+    def add(name: str, values: list[Any]) -> None:
+        if values.count(None) < len(values):
+            columns[name] = pa.array(values, schema.TYPES[name])
+
+    add("key", [row.key for row in rows])
+    add("headers", [row.headers for row in rows])
+    add("priority", [row.priority or None for row in rows])
+    add("deliver_at", [now_ms + row.delay_ms if row.delay_ms else None for row in rows])
+    add("expires_at", [now_ms + row.ttl_ms if row.ttl_ms else None for row in rows])
+    add("dedup_id", [row.dedup_id for row in rows])
+    return schema.assemble(columns)
+
+
+def _content(body: str | bytes | bytearray | memoryview) -> bytes:
+    if isinstance(body, str):
+        _check_body_bytes(len(body))  # a character is at least a byte: refuse before the work
+        return _encoded(body, "the body")
+    _check_body_bytes(memoryview(body).nbytes)
+    return bytes(body)
+
+
+def _json(body: Any) -> bytes:
+    try:
+        return msgspec.json.encode(body)
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        raise InvalidRequest(
+            f"the body is a {type(body).__name__} that cannot be sent as JSON ({error}): "
+            "send bytes, str, or plain dicts, lists and numbers"
+        ) from error
+
+
+def _with_content_type(headers: Any) -> Any:  # anything: headers are checked afterwards
+    given = {} if headers is None else headers
+    if isinstance(given, Mapping) and CONTENT_TYPE not in {str(name).lower() for name in given}:
+        return {**given, CONTENT_TYPE: JSON}
+    return given
+
+
+def _check_body_bytes(nbytes: int) -> None:
+    if nbytes > limits.BODY_BYTES_MAX:
+        raise MessageTooLarge(
+            f"a body may have at most {limits.BODY_BYTES_MAX:,} bytes, not {nbytes:,}: "
+            "keep large content in a file store and send its address"
+        )
+
+
+def _headers_bytes(headers: Mapping[str, str]) -> int:
+    if not isinstance(headers, Mapping):
+        raise InvalidRequest(f"headers must be a mapping, not {type(headers).__name__}")
+    if len(headers) > limits.HEADERS_MAX:
+        raise InvalidRequest(
+            f"a message may have at most {limits.HEADERS_MAX} headers, not {len(headers):,}"
+        )
+    nbytes = 0
+    for name, value in headers.items():
+        for part in (name, value):
+            if not isinstance(part, str):
+                raise InvalidRequest(
+                    f"names and values of headers must be str, not {type(part).__name__}: "
+                    "convert them with str()"
+                )
+            nbytes += len(_encoded(part, "a header"))
+    if nbytes > limits.HEADERS_BYTES_MAX:
+        raise InvalidRequest(
+            f"the headers of a message may have at most {limits.HEADERS_BYTES_MAX:,} bytes, "
+            f"not {nbytes:,}: put content in the body"
+        )
+    return nbytes
+
+
+def _text_bytes(text: str, name: str, limit: int) -> int:
+    if not isinstance(text, str):
+        raise InvalidRequest(f"{name} must be a str, not {type(text).__name__}")
+    nbytes = len(_encoded(text, name))
+    if not 1 <= nbytes <= limit:
+        raise InvalidRequest(f"{name} must have 1 to {limit:,} bytes of UTF-8, not {nbytes:,}")
+    return nbytes
+
+
+def _encoded(text: str, name: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(
+            f"{name} has a lone surrogate at character {error.start}, which is not text: "
+            "send such content as bytes"
+        ) from None
+
+
+def _check_priority(priority: int) -> None:
+    if isinstance(priority, bool) or not isinstance(priority, int):
+        raise InvalidRequest(f"priority must be an int, not {type(priority).__name__}")
+    if not 0 <= priority <= limits.PRIORITY_MAX:
+        raise InvalidRequest(f"priority must be between 0 and {limits.PRIORITY_MAX}")
+
+
+def _ttl_ms(ttl: float | str | timedelta) -> int:
+    ttl_ms = milliseconds(ttl, "ttl")
+    if ttl_ms == 0:
+        raise InvalidRequest("ttl must be more than 0: a message with no life is never delivered")
+    return ttl_ms

@@ -1,0 +1,505 @@
+"""The API for event loops: the verbs of `sync.Queue`, awaited.
+
+Requests wait in the event loop; reading and decoding batches happens in the loop's default thread
+pool.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+from quiver import limits
+from quiver.batches.rows import make_row
+from quiver.client import arguments
+from quiver.client.flows import Flow, Flows, Pause, Work
+from quiver.client.membership import Membership
+from quiver.client.outbox import Outbox, open_outbox
+from quiver.client.results import (
+    AsyncDelivery,
+    AsyncDeliveryBatch,
+    Record,
+    Sent,
+    SentBatch,
+)
+from quiver.client.transaction import Collected, Settleable
+from quiver.errors import QueueClosed
+from quiver.model.commands import Discard, Redrive
+from quiver.model.message import Message
+from quiver.model.replies import Durability
+from quiver.model.stats import GroupStats, TopicStats
+from quiver.model.topic import Retry, TopicPolicy
+from quiver.model.units import milliseconds
+from quiver.node.shard import Shard
+from quiver.node.tickets import Ticket
+
+T = TypeVar("T")
+
+
+async def finished(ticket: Ticket[Any]) -> None:
+    """Wait in the event loop until a ticket is set."""
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+    ticket.when_done(lambda: loop.is_closed() or loop.call_soon_threadsafe(done.set))
+    await done.wait()
+
+
+async def run(flow: Generator[Any, Any, T]) -> T:
+    """Drive a flow in this event loop."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = flow.throw(error) if error is not None else flow.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        answer, error = None, None
+        try:
+            match step:
+                case Ticket():
+                    await finished(step)
+                    answer = step.get()
+                case Pause():
+                    await asyncio.sleep(step.seconds)
+                case Work():
+                    answer = await asyncio.to_thread(step.do)
+        except Exception as problem:  # noqa: BLE001  # the flow decides what to do about it
+            error = problem
+
+
+class AsyncQueue:
+    """A queue in a directory. Tasks may share one; it is an async context manager."""
+
+    def __init__(
+        self, open_: Callable[[], tuple[Shard, Callable[[], None]]], durability: Durability
+    ):
+        self._open = open_
+        self._durability: Durability = durability
+        self._flows_: Flows | None = None
+        self._close: Callable[[], None] = lambda: None
+
+    @property
+    def _flows(self) -> Flows:
+        if self._flows_ is None:
+            raise QueueClosed(
+                "the queue is not open; use `async with quiver.connect_async(…) as queue`"
+            )
+        return self._flows_
+
+    async def __aenter__(self) -> Self:
+        shard, self._close = await asyncio.to_thread(self._open)
+        self._flows_ = Flows(shard, self._durability)
+        return self
+
+    async def aclose(self) -> None:
+        """Finish what was started and let go of the directory."""
+        await asyncio.to_thread(self._close)
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    async def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        order: str = "none",
+        fair: bool = False,
+        partition_by: str | list[str] = "hash",
+        retention: str | float = "settled",
+        max_attempts: int | None = None,
+        dead_letter: str | None = None,
+        retry: Retry | str | float | None = None,
+        dedup_window: float | str = 300,
+        max_backlog: int | None = None,
+        compression: str | None = None,
+    ) -> None:
+        """Make a topic; the same call again changes nothing, a different one is refused."""
+        policy = arguments.policy(
+            arguments.name(topic, "topic"), partitions=partitions, order=order, fair=fair,
+            partition_by=partition_by, retention_=retention, max_attempts=max_attempts,
+            dead_letter=dead_letter, retry_=retry, dedup_window=dedup_window,
+            max_backlog=max_backlog, compression=compression,
+        )  # fmt: skip
+        await run(self._flows.create_topic(topic, policy))
+
+    async def delete_topic(self, topic: str) -> None:
+        """Forget a topic, its groups and its messages."""
+        await run(self._flows.delete_topic(topic))
+
+    async def topics(self) -> list[str]:
+        """The names of all topics."""
+        return await run(self._flows.topics())
+
+    async def policy(self, topic: str) -> TopicPolicy:
+        """What a topic was made with."""
+        return await run(self._flows.policy(topic))
+
+    async def stats(self, topic: str) -> TopicStats:
+        """What a topic and its groups are doing."""
+        return await run(self._flows.stats(topic))
+
+    async def purge(self, topic: str) -> int:
+        """Drop every message of a topic; return how many were unsettled."""
+        return await run(self._flows.purge(topic))
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        delay: float | str | None = None,
+        ttl: float | str | None = None,
+        dedup_id: str | None = None,
+        durability: Durability | None = None,
+    ) -> Sent:
+        """Send one message; when this returns it is stored. Sends of several tasks share a sync."""
+        row = make_row(
+            body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
+            dedup_id=dedup_id,
+        )  # fmt: skip
+        return await run(self._flows.send(topic, row, durability))
+
+    async def send_batch(
+        self,
+        topic: str,
+        messages: Iterable[Message | Any] | pa.RecordBatch | pa.Table,
+        *,
+        durability: Durability | None = None,
+    ) -> SentBatch:
+        """Send many messages, all or none. Arrow data needs a `body` column; others as in `Message`."""
+        return await run(self._flows.send_batch(topic, messages, durability))
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        linger: float | str = 0.005,
+        max_messages: int = limits.PRODUCER_ROWS,
+        max_bytes: int = limits.PRODUCER_BYTES,
+        durability: Durability | None = None,
+        name: str | None = None,
+    ) -> "AsyncProducer":
+        """A producer that collects messages for up to `linger` and sends them in batches.
+
+        It is opened by `async with`.
+        """
+        flow = open_outbox(self._flows, topic, max_messages, max_bytes, durability, name)
+        return AsyncProducer(flow, milliseconds(linger, "linger", max_seconds=60) / 1000)
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    async def receive(
+        self,
+        topic: str,
+        group: str = "default",
+        *,
+        max_messages: int = 1,
+        lease: float | str = 30,
+        wait: float | str = 0,
+        consumer: str = "",
+    ) -> list[AsyncDelivery]:
+        """Lease up to `max_messages` for `lease`, waiting up to `wait` for the first."""
+        return await run(
+            self._flows.receive_messages(
+                AsyncDelivery, self._settle, topic, group, max_messages, lease, wait, consumer
+            )
+        )
+
+    async def receive_arrow(
+        self,
+        topic: str,
+        group: str = "default",
+        *,
+        max_messages: int = 10_000,
+        lease: float | str = 30,
+        wait: float | str = 0,
+        consumer: str = "",
+    ) -> AsyncDeliveryBatch:
+        """`receive` as an Arrow table, settled by row mask."""
+        return await run(
+            self._flows.receive_table(
+                AsyncDeliveryBatch, self._settle_table, topic, group, max_messages, lease, wait,
+                consumer,
+            )
+        )  # fmt: skip
+
+    async def ack(self, deliveries: Settleable) -> None:
+        """Done with these: one or many deliveries or receipts, one entry in the log."""
+        await self._settle("ack", deliveries)
+
+    async def nack(
+        self, deliveries: Settleable, *, delay: float | str | None = None, reason: str = ""
+    ) -> None:
+        """These failed: deliver them again after `delay`, or after what the retry policy says."""
+        await self._settle("nack", deliveries, delay=delay, reason=reason)
+
+    async def extend(self, deliveries: Settleable, lease: float | str) -> None:
+        """Hold these for `lease` from now."""
+        await self._settle("extend", deliveries, lease=lease)
+
+    async def dead_letter(self, deliveries: Settleable, *, reason: str = "") -> None:
+        """Give these up: move them to the dead-letter topic."""
+        await self._settle("dead_letter", deliveries, reason=reason)
+
+    async def _settle(self, action: Any, items: Any, **options: Any) -> None:
+        await run(self._flows.settle(action, items, **options))
+
+    async def _settle_table(self, action: Any, leased: Any, mask: Any, **options: Any) -> None:
+        await run(self._flows.settle_table(action, leased, mask, **options))
+
+    def transaction(self) -> "AsyncTransaction":
+        """Collect acks and sends, done together or not at all when the `async with` block ends well."""
+        return AsyncTransaction(self._flows)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    async def read(
+        self,
+        topic: str,
+        *,
+        start: Any = None,
+        offset: int | None = None,
+        end: Any = None,
+        partition: int | None = None,
+    ) -> AsyncIterator[Record]:
+        """Replay what the topic holds now, oldest first, without a group and without a lease."""
+        flows = self._flows
+        number, positions, ends = await run(flows.read_start(topic, start, offset, end, partition))
+        while any(positions[part] < ends[part] for part in positions):
+            page = await run(flows.read_page(number, positions, ends))
+            positions = {**positions, **page.ahead}
+            for record in await run(flows.read_records(topic, page)):
+                yield record
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    async def create_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        start: Any = "earliest",
+        guarantee: str = "at-least-once",
+    ) -> None:
+        """Make a group before its first receive, to choose where it starts and its guarantee."""
+        await run(self._flows.create_group(topic, group, start, guarantee))
+
+    async def delete_group(self, topic: str, group: str) -> None:
+        """Forget a group and its delivery state."""
+        await run(self._flows.delete_group(topic, group))
+
+    async def groups(self, topic: str) -> dict[str, GroupStats]:
+        """The groups of a topic and what they are doing."""
+        return (await self.stats(topic)).groups
+
+    async def seek(self, topic: str, group: str, to: Any, *, partition: int | None = None) -> None:
+        """Put a group at "earliest", "latest", an offset or a time; its leases end."""
+        await run(self._flows.seek(topic, group, to, partition))
+
+    async def pause(self, topic: str, group: str) -> None:
+        """Stop deliveries to a group; settling goes on."""
+        await run(self._flows.pause(topic, group, True))
+
+    async def resume(self, topic: str, group: str) -> None:
+        """Go on delivering to a paused group."""
+        await run(self._flows.pause(topic, group, False))
+
+    async def join(
+        self, topic: str, group: str, member: str, *, session: float | str = 30
+    ) -> "AsyncMember":
+        """Become a member of a group that shares out whole partitions, instead of leasing messages."""
+        return AsyncMember(await run(Membership.open(self._flows, topic, group, member, session)))
+
+    # -- dead letters ------------------------------------------------------------------------------
+
+    async def redrive(
+        self,
+        topic: str,
+        *,
+        where: Callable[[Record], bool] | None = None,
+        to: str | None = None,
+        rate: float | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Move dead letters back to where they came from (or `to` a topic); return how many."""
+        target = await run(self._flows.target(to))
+        return await run(
+            self._flows.move(
+                topic, lambda number, picks: Redrive(number, picks, target), where, rate, limit,
+                dry_run,
+            )
+        )  # fmt: skip
+
+    async def discard(
+        self,
+        topic: str,
+        *,
+        where: Callable[[Record], bool] | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Drop pending messages for all groups; return how many."""
+        return await run(self._flows.move(topic, Discard, where, None, limit, dry_run))
+
+
+class AsyncTransaction(Collected):
+    """Acks and sends that happen together or not at all."""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            await run(self.commit())
+
+
+class AsyncProducer:
+    """`sync.Producer` for one event loop: `send` waits only when too much is unconfirmed."""
+
+    def __init__(self, opening: Flow[Outbox], linger: float) -> None:
+        self._opening = opening
+        self._opened: Outbox | None = None
+        self._linger = linger
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def _outbox(self) -> Outbox:
+        if self._opened is None:
+            raise QueueClosed("the producer is not open; use `async with queue.producer(…) as out`")
+        return self._opened
+
+    @property
+    def sequence(self) -> int:
+        """How many messages were sent under this producer's name, in this and earlier runs."""
+        return self._outbox.sequence + self._outbox.rows
+
+    @property
+    def confirmed(self) -> int:
+        """How many messages of this producer are known to be stored."""
+        return self._outbox.confirmed
+
+    async def send(
+        self,
+        body: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        delay: float | str | None = None,
+        ttl: float | str | None = None,
+        dedup_id: str | None = None,
+    ) -> None:
+        """Collect one message."""
+        row = make_row(
+            body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
+            dedup_id=dedup_id,
+        )  # fmt: skip
+        self._outbox.collect()
+        self._outbox.add(row)
+        if self._outbox.rows == 1:
+            self._cancel_timer()
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._linger, self._outbox.submit)
+        await self._wait(all_of_them=False)
+
+    async def flush(self) -> None:
+        """Return when everything sent so far is stored."""
+        self._outbox.submit()
+        await self._wait(all_of_them=True)
+
+    async def _wait(self, *, all_of_them: bool) -> None:
+        while ticket := self._outbox.oldest(all_of_them=all_of_them):
+            await finished(ticket)
+            self._outbox.collect()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    async def aclose(self) -> None:
+        """Flush and end."""
+        if self._opened is None:
+            return
+        self._cancel_timer()
+        try:
+            await self.flush()
+        finally:
+            self._opened = None
+
+    async def __aenter__(self) -> Self:
+        self._opened = await run(self._opening)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+class AsyncMember:
+    """`sync.Member`, awaited."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that are this member's now."""
+        return self._membership.partitions
+
+    @property
+    def generation(self) -> int:
+        """Grows with every change of members."""
+        return self._membership.generation
+
+    async def fetch(self, *, max_messages: int = 1_000, wait: float | str = 0) -> list[Record]:
+        """The next messages of its partitions. Lets go first of partitions that others shall have."""
+        return await run(self._membership.fetch(max_messages, wait))
+
+    async def commit(self) -> None:
+        """Everything fetched so far is processed; whoever owns the partitions next goes on there."""
+        await run(self._membership.commit())
+
+    async def heartbeat(self) -> None:
+        """Still here."""
+        await run(self._membership.heartbeat())
+
+    async def leave(self) -> None:
+        """Go; the partitions are shared out at once."""
+        await run(self._membership.leave())
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.leave()

@@ -1,0 +1,197 @@
+"""Arguments as users give them, checked and turned into what commands carry."""
+
+import re
+from datetime import datetime
+from typing import Any, Final, get_args
+
+from quiver import limits
+from quiver.errors import InvalidRequest
+from quiver.model.commands import Position
+from quiver.model.topic import (
+    Compression,
+    Order,
+    PartitionBy,
+    Retention,
+    Retry,
+    RetryKind,
+    TopicPolicy,
+)
+from quiver.model.units import milliseconds, size_bytes, timestamp_ms
+
+NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+DEAD_LETTER_SUFFIX: Final = ".dlq"
+
+
+def name(value: Any, what: str) -> str:
+    """A topic, group, member or producer name."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{what} must be a str, not {type(value).__name__}")
+    if not NAME.fullmatch(value) or value in (".", "..") or len(value) > limits.NAME_CHARS_MAX:
+        raise InvalidRequest(
+            f"{what} must be 1 to {limits.NAME_CHARS_MAX} letters, digits, '.', '_' or '-', "
+            f"not {value[:40]!r}"
+        )
+    return value
+
+
+def whole(value: Any, what: str, low: int, high: int) -> int:
+    """An integer in a range; True is not 1."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise InvalidRequest(f"{what} must be an int, not {type(value).__name__}")
+    if not low <= value <= high:
+        raise InvalidRequest(f"{what} must be between {low:,} and {high:,}")
+    return value
+
+
+def choice(value: Any, what: str, options: Any) -> Any:
+    """One of a few words."""
+    allowed = get_args(options)
+    if value not in allowed:
+        raise InvalidRequest(f"{what} must be one of {', '.join(map(repr, allowed))}")
+    return value
+
+
+def text(value: Any, what: str) -> str:
+    """Free text that is only kept, cut to its limit."""
+    if not isinstance(value, str):
+        raise InvalidRequest(f"{what} must be a str, not {type(value).__name__}")
+    return value[: limits.REASON_CHARS_MAX].encode(errors="replace").decode()
+
+
+def lease_ms(value: Any) -> int:
+    """A lease's length."""
+    length = milliseconds(value, "lease", max_seconds=limits.LEASE_SECONDS_MAX)
+    if length == 0:
+        raise InvalidRequest("lease must be more than 0; to give a message back, nack it")
+    return length
+
+
+def position(to: Any, partition: int | None = None) -> Position:
+    """ "earliest", "latest", an offset (int), or a time (ISO text or datetime)."""
+    if partition is not None:
+        whole(partition, "partition", 0, limits.PARTITIONS_MAX)
+    if to in ("earliest", "latest"):
+        return Position(to, 0, partition)
+    if isinstance(to, int) and not isinstance(to, bool):
+        return Position("offset", whole(to, "offset", 0, 2**62), partition)
+    if isinstance(to, str | datetime):
+        return Position("time", timestamp_ms(to, "the position"), partition)
+    raise InvalidRequest(
+        'a position is "earliest", "latest", an offset (int), or a time (ISO text or datetime), '
+        f"not {type(to).__name__}"
+    )
+
+
+def retention(value: Any) -> Retention:
+    """ "settled", "forever", a duration such as "7d" or a size such as "10GB"."""
+    if value in ("settled", "forever"):
+        return Retention(value)
+    if isinstance(value, Retention):
+        return value
+    if isinstance(value, str) and value.strip().lower().endswith("b"):
+        return Retention("size", size_bytes(value, "retention"))
+    if value == "compact":
+        raise InvalidRequest(
+            'retention="compact" needs history on disk, which this version does not have yet; '
+            'use "forever", a time such as "7d" or a size such as "10GB"'
+        )
+    return Retention("time", milliseconds(value, "retention"))
+
+
+def retry(value: Any) -> Retry:
+    """A `Retry`, the name of a kind, or a fixed delay."""
+    if value is None:
+        return Retry()
+    if isinstance(value, Retry):
+        return value
+    if value in get_args(RetryKind):
+        return Retry(value, base_ms=1_000, jitter=value != "fixed")
+    return Retry("fixed", milliseconds(value, "retry"))
+
+
+def make_retry(
+    kind: RetryKind = "exponential",
+    base: float | str = 1.0,
+    cap: float | str = "5m",
+    *,
+    jitter: bool = True,
+) -> Retry:
+    """How long failed messages wait: "fixed", "linear" or "exponential" steps of `base` up to `cap`.
+
+    With jitter each wait is drawn between half of the step and all of it, so that messages that
+    failed together do not all come back together.
+    """
+    if not isinstance(jitter, bool):
+        raise InvalidRequest("jitter must be True or False")
+    return Retry(
+        choice(kind, "kind", RetryKind),
+        milliseconds(base, "base"),
+        milliseconds(cap, "cap"),
+        jitter,
+    )
+
+
+def policy(
+    topic: str,
+    *,
+    partitions: Any,
+    order: Any,
+    fair: Any,
+    partition_by: Any,
+    retention_: Any,
+    max_attempts: Any,
+    dead_letter: Any,
+    retry_: Any,
+    dedup_window: Any,
+    max_backlog: Any,
+    compression: Any,
+) -> TopicPolicy:
+    """A topic's policy, whole and consistent."""
+    whole(partitions, "partitions", 1, limits.PARTITIONS_MAX)
+    if not isinstance(fair, bool):
+        raise InvalidRequest("fair must be True or False")
+    split_keys: tuple[str, ...] = ()
+    if isinstance(partition_by, list | tuple):
+        split_keys, partition_by = _split_keys(partition_by, partitions), "range"
+    elif partition_by == "range":
+        raise InvalidRequest(
+            f"for ranges give the {partitions - 1} keys at which partitions begin, in order: "
+            'partition_by=["k", "t"] makes three'
+        )
+    choice(partition_by, "partition_by", PartitionBy)
+    choice(order, "order", Order)
+    if order == "key" and partition_by == "round-robin":
+        raise InvalidRequest('order="key" needs the messages of a key in one partition')
+    if max_attempts is not None:
+        whole(max_attempts, "max_attempts", 1, 1_000_000)
+        dead_letter = dead_letter or topic + DEAD_LETTER_SUFFIX
+    if dead_letter is not None and name(dead_letter, "dead_letter") == topic:
+        raise InvalidRequest("a topic cannot be its own dead-letter topic")
+    if max_backlog is not None:
+        whole(max_backlog, "max_backlog", 1, 2**62)
+    return TopicPolicy(
+        partitions=partitions,
+        order=order,
+        fair=fair,
+        partition_by=partition_by,
+        split_keys=split_keys,
+        retention=retention(retention_),
+        max_attempts=max_attempts,
+        dead_letter=dead_letter,
+        retry=retry(retry_),
+        dedup_window_ms=milliseconds(dedup_window, "dedup_window"),
+        max_backlog=max_backlog,
+        compression=None
+        if compression is None
+        else choice(compression, "compression", Compression),
+    )
+
+
+def _split_keys(keys: list[Any] | tuple[Any, ...], partitions: int) -> tuple[str, ...]:
+    if not all(isinstance(key, str) for key in keys) or list(keys) != sorted(set(keys)):
+        raise InvalidRequest("split keys must be different strings in order")
+    if len(keys) != partitions - 1:
+        raise InvalidRequest(
+            f"{partitions} ranges need {partitions - 1} split keys, not {len(keys)}"
+        )
+    return tuple(keys)

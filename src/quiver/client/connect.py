@@ -1,0 +1,67 @@
+"""From an address to an open queue."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from secrets import token_bytes
+from typing import Any
+
+from quiver.client import arguments
+from quiver.client.aio import AsyncQueue
+from quiver.client.sync import Queue
+from quiver.errors import InvalidRequest
+from quiver.model.replies import Durability
+from quiver.node.clock import SystemClock
+from quiver.node.engine import Engine
+from quiver.node.shard import Shard
+from quiver.storage.files import DiskFiles
+from quiver.storage.lock import DirectoryLock
+
+
+def connect(url: str | os.PathLike[str], *, durability: Durability = "disk") -> Queue:
+    """Open the queue in a directory, made if it is not there. One process owns it at a time.
+
+    With `durability="memory"` nothing waits for the disk: fast, and lost if the machine goes down.
+    """
+    path = directory(url)
+    arguments.choice(durability, "durability", Durability)
+    shard, close = open_shard(path)
+    return Queue(shard, durability, close)
+
+
+def connect_async(url: str | os.PathLike[str], *, durability: Durability = "disk") -> AsyncQueue:
+    """`connect` for event loops: `async with quiver.connect_async("data/") as queue: …`."""
+    path = directory(url)
+    arguments.choice(durability, "durability", Durability)
+    return AsyncQueue(lambda: open_shard(path), durability)
+
+
+def directory(url: Any) -> Path:
+    """The directory that an address means."""
+    if not isinstance(url, str | os.PathLike) or not str(url):
+        raise InvalidRequest('connect takes the path of a directory, such as "data/"')
+    if "://" in str(url):
+        raise InvalidRequest(
+            f"{str(url)[:60]!r} is not the path of a directory, and this version of Quiver opens "
+            "directories only"
+        )
+    return Path(url)
+
+
+def open_shard(path: Path) -> tuple[Shard, Callable[[], None]]:
+    """A running shard on a directory that we own, and what ends it."""
+    lock = DirectoryLock.acquire(path)
+    clock = SystemClock()
+    try:
+        files = DiskFiles(path)
+        engine = Engine.open(files, now_ms=clock.now_ms(), secret=token_bytes(32))
+    except BaseException:
+        lock.release()
+        raise
+    shard = Shard(engine, clock)
+
+    def close() -> None:
+        shard.close()
+        lock.release()
+
+    return shard, close

@@ -1,0 +1,654 @@
+"""The behaviour of the API, written once.
+
+A flow is a generator that yields what it must wait for (a `Ticket`, a `Pause`, some `Work`) and is
+sent the answer. `sync.Queue` and `aio.AsyncQueue` drive the same flows; they differ in nothing but
+how they wait.
+"""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from secrets import randbits
+from typing import Any, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quiver import limits
+from quiver.batches.arrow_input import accept
+from quiver.batches.attributes import attributes_of
+from quiver.batches.output import columns, table
+from quiver.batches.rows import Row, make_row, pack
+from quiver.batches.schema import concat
+from quiver.client import arguments
+from quiver.client.results import Lease, Leased, LeasedTable, Record, Sent, SentBatch
+from quiver.core.delivery.offsets import merge
+from quiver.core.delivery.partition import shift
+from quiver.errors import InvalidRequest, ReceiptExpired, TopicNotFound
+from quiver.model.commands import (
+    Action,
+    Command,
+    CreateGroup,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    Discard,
+    Held,
+    PauseGroup,
+    Pick,
+    Producer,
+    Purge,
+    Receive,
+    Redrive,
+    Seek,
+    Send,
+    Settle,
+    Transact,
+)
+from quiver.model.message import Message
+from quiver.model.replies import Durability, Moved, Placed, SentMany, Settled, Slice, Transacted
+from quiver.model.replies import Sent as SentReply
+from quiver.model.stats import TopicStats
+from quiver.model.topic import Guarantee, TopicPolicy
+from quiver.model.units import milliseconds
+from quiver.node.engine import Engine, Source, encode
+from quiver.node.receipts import Receipt, verify
+from quiver.node.shard import Grant, Shard, TopicHandle
+from quiver.node.tickets import Ticket
+
+T = TypeVar("T")
+L = TypeVar("L", bound=Leased)
+B = TypeVar("B", bound=LeasedTable)
+Flow = Generator[Any, Any, T]
+REDRIVE_CHUNK = 1_000  # messages moved by one entry
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Wait for some seconds."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Something that may take a while (reading the disk, decoding), to be done off an event loop."""
+
+    do: Callable[[], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Some messages of a replay, and where the next page begins."""
+
+    slices: list[Slice]
+    source: Source
+    ahead: dict[int, int]
+
+
+class Flows:
+    """The verbs of the API over a shard."""
+
+    def __init__(self, shard: Shard, durability: Durability) -> None:
+        self.shard = shard
+        self.durability = durability
+        self._handles: dict[str, TopicHandle] = {}
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def create_topic(self, topic: str, policy: TopicPolicy) -> Flow[None]:
+        yield self.shard.propose(CreateTopic(topic, policy))
+        self._handles.pop(topic, None)
+
+    def delete_topic(self, topic: str) -> Flow[None]:
+        handle = yield from self.handle(topic)
+        self._handles.pop(topic, None)
+        yield self.shard.propose(DeleteTopic(handle.number))
+
+    def topics(self) -> Flow[list[str]]:
+        names: list[str] = yield self.shard.ask(lambda engine: sorted(engine.core.names))
+        return names
+
+    def policy(self, topic: str) -> Flow[TopicPolicy]:
+        handle = yield from self.handle(topic)
+        return handle.policy
+
+    def stats(self, topic: str) -> Flow[TopicStats]:
+        arguments.name(topic, "topic")
+
+        def ask(engine: Engine) -> TopicStats:
+            number = engine.core.topic_named(topic).number
+            return engine.core.stats(number, self.shard.clock.now_ms())
+
+        stats: TopicStats = yield self.shard.ask(ask)
+        return stats
+
+    def purge(self, topic: str) -> Flow[int]:
+        moved: Moved = yield from self._on_topic(topic, lambda handle: Purge(handle.number))
+        return moved.count
+
+    def handle(self, topic: str) -> Flow[TopicHandle]:
+        """What a sender must know of a topic, asked once."""
+        handle = self._handles.get(arguments.name(topic, "topic"))
+        if handle is None:
+
+            def ask(engine: Engine) -> TopicHandle:
+                found = engine.core.topic_named(topic)
+                return TopicHandle(found.name, found.number, found.policy)
+
+            handle = yield self.shard.ask(ask)
+            self._handles[topic] = handle
+        return handle
+
+    def _on_topic(self, topic: str, command: Callable[[TopicHandle], Command]) -> Flow[Any]:
+        """Propose a command for a topic; if it was deleted and made again, for the new one."""
+        handle = yield from self.handle(topic)
+        try:
+            return (yield self.shard.propose(command(handle)))
+        except TopicNotFound:
+            self._handles.pop(topic, None)
+        handle = yield from self.handle(topic)
+        return (yield self.shard.propose(command(handle)))
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(self, topic: str, row: Row, durability: Durability | None) -> Flow[Sent]:
+        given = self.given(durability)
+        sync = given == "disk"
+        handle = yield from self.handle(topic)
+        try:
+            reply: SentReply = yield self.shard.send_row(handle, row, sync=sync)
+        except TopicNotFound:
+            self._handles.pop(topic, None)
+            handle = yield from self.handle(topic)
+            reply = yield self.shard.send_row(handle, row, sync=sync)
+        return sent(reply.placed[0], given)
+
+    def send_batch(
+        self, topic: str, messages: Any, durability: Durability | None
+    ) -> Flow[SentBatch]:
+        given = self.given(durability)
+        handle = yield from self.handle(topic)
+        batch = self.batch_of(messages)
+        try:
+            reply: SentMany = yield self.send_packed(handle, batch, given)
+        except TopicNotFound:
+            self._handles.pop(topic, None)
+            handle = yield from self.handle(topic)
+            reply = yield self.send_packed(handle, batch, given)
+        return sent_batch(reply.answers[0], given)
+
+    def batch_of(self, messages: Any) -> pa.RecordBatch:
+        """The canonical batch of Arrow data, or of messages, bodies and rows."""
+        if isinstance(messages, pa.RecordBatch | pa.Table):
+            return accept(messages)
+        if isinstance(messages, str | bytes | dict) or not isinstance(messages, Iterable):
+            raise InvalidRequest(
+                "send_batch takes a list of messages or an Arrow RecordBatch or Table; "
+                "for one message use send"
+            )
+        rows = [message if isinstance(message, Row) else row_of(message) for message in messages]
+        if not rows:
+            raise InvalidRequest("the batch is empty; send at least one message")
+        return pack(rows, self.shard.clock.now_ms())
+
+    def send_packed(
+        self,
+        handle: TopicHandle,
+        batch: pa.RecordBatch,
+        durability: Durability,
+        producer: Producer | None = None,
+    ) -> Ticket[SentMany]:
+        """Submit a canonical batch as one request."""
+        batch, runs = handle.partitioner.split(batch, handle.turn())
+        command = Send(
+            handle.number,
+            runs,
+            (len(runs),),
+            attributes_of(batch, keyed=handle.policy.keyed),
+            producer=producer,
+        )
+        encoded = encode(batch, handle.policy.compression)
+        return self.shard.propose(command, batch, encoded, sync=durability == "disk")
+
+    def given(self, durability: Durability | None) -> Durability:
+        """The durability a request gets: its own wish, or the queue's."""
+        if durability is None:
+            return self.durability
+        wish: Durability = arguments.choice(durability, "durability", Durability)
+        return wish
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def receive(
+        self, topic: str, group: str, max_messages: int, lease: Any, wait: Any, consumer: str
+    ) -> Flow[tuple[Grant, Lease]]:
+        wait_ms = milliseconds(wait, "wait", max_seconds=limits.WAIT_SECONDS_MAX)
+        fields = (
+            arguments.name(group, "group"),
+            arguments.whole(max_messages, "max_messages", 1, limits.RECEIVE_MESSAGES_MAX),
+            arguments.lease_ms(lease),
+            arguments.text(consumer, "consumer"),
+        )
+        sync = self.durability == "disk"
+        handle = yield from self.handle(topic)
+        try:
+            grant: Grant = yield self.shard.receive(
+                Receive(handle.number, *fields), wait_ms, sync=sync
+            )
+        except TopicNotFound:
+            self._handles.pop(topic, None)
+            handle = yield from self.handle(topic)
+            grant = yield self.shard.receive(Receive(handle.number, *fields), wait_ms, sync=sync)
+        got = grant.received
+        return grant, Lease(
+            handle.name, got.topic, group, got.group, got.epoch, got.deadline_ms, got.settled,
+            self.shard.secret,
+        )  # fmt: skip
+
+    def receive_messages(
+        self, make: Callable[..., L], settle: Callable[..., Any], *args: Any
+    ) -> Flow[list[L]]:
+        grant, lease = yield from self.receive(*args)
+        if not grant.received.slices:
+            return []
+        result: list[L] = yield Work(lambda: deliveries(make, settle, grant, lease))
+        return result
+
+    def receive_table(
+        self, make: Callable[..., B], settle: Callable[..., Any], *args: Any
+    ) -> Flow[B]:
+        grant, lease = yield from self.receive(*args)
+        got: pa.Table = yield Work(lambda: table(list(grant.source.pieces(grant.received.slices))))
+        ranges: dict[int, list[tuple[int, int]]] = {}
+        for piece in grant.received.slices:
+            ranges.setdefault(piece.partition, []).append(
+                (piece.offset, piece.offset + piece.count)
+            )
+        return make(settle, lease, got, ranges)
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    def settle(
+        self,
+        action: Action,
+        items: Any,
+        *,
+        delay: Any = None,
+        lease: Any = None,
+        reason: str = "",
+    ) -> Flow[None]:
+        """Settle deliveries and receipts, one entry for each topic and group among them."""
+        yield from self._settle(
+            self.settles(action, items, delay=delay, lease=lease, reason=reason)
+        )
+
+    def settle_table(
+        self,
+        action: Action,
+        leased: LeasedTable,
+        mask: Any,
+        *,
+        delay: Any = None,
+        lease: Any = None,
+        reason: str = "",
+    ) -> Flow[None]:
+        """Settle the rows of a leased table that the mask chooses."""
+        if _needs_no_settling(action, leased.lease):
+            return
+        ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for partition, found in _chosen(leased, mask).items():
+            ranges[partition, leased.lease.epoch] = found
+        if not ranges:
+            return
+        owner = (leased.lease.topic_number, leased.lease.group_number)
+        command = self._settle_command(action, owner, ranges, delay, lease, reason)
+        yield from self._settle([command])
+
+    def settles(
+        self, action: Action, items: Any, *, delay: Any = None, lease: Any = None, reason: str = ""
+    ) -> list[Settle]:
+        """The commands that settle these items."""
+        found: dict[tuple[int, int], dict[tuple[int, int], list[tuple[int, int]]]] = {}
+        for item in [items] if isinstance(items, Leased | str) else items:
+            if isinstance(item, Leased):
+                held = item.lease
+                if _needs_no_settling(action, held):
+                    continue
+                owner, key = (held.topic_number, held.group_number), (item.partition, held.epoch)
+                offset = item.offset
+            elif isinstance(item, str):
+                receipt: Receipt = verify(item, self.shard.secret)
+                owner, key = (receipt.topic, receipt.group), (receipt.partition, receipt.epoch)
+                offset = receipt.offset
+            else:
+                raise InvalidRequest(
+                    f"deliveries and receipts can be settled, not {type(item).__name__}"
+                )
+            ranges = found.setdefault(owner, {}).setdefault(key, [])
+            if ranges and ranges[-1][1] == offset:
+                ranges[-1] = (ranges[-1][0], offset + 1)
+            else:
+                ranges.append((offset, offset + 1))
+        return [
+            self._settle_command(action, owner, ranges, delay, lease, reason)
+            for owner, ranges in found.items()
+        ]
+
+    @staticmethod
+    def _settle_command(
+        action: Action,
+        owner: tuple[int, int],
+        ranges: dict[tuple[int, int], list[tuple[int, int]]],
+        delay: Any,
+        lease: Any,
+        reason: str,
+    ) -> Settle:
+        return Settle(
+            *owner,
+            action,
+            tuple(
+                Held(partition, epoch, tuple(merge(found)))
+                for (partition, epoch), found in ranges.items()
+            ),
+            None if delay is None else milliseconds(delay, "delay"),
+            arguments.lease_ms(lease) if action == "extend" else 0,
+            arguments.text(reason, "reason"),
+            randbits(63),
+        )
+
+    def _settle(self, commands: Sequence[Settle]) -> Flow[None]:
+        sync = self.durability == "disk"
+        tickets = [self.shard.propose(command, sync=sync) for command in commands]
+        count = refused = 0
+        for ticket in tickets:
+            reply: Settled = yield ticket
+            count += reply.count
+            refused += reply.refused
+        if refused:
+            others = f"; the other {count} were settled" if count else ""
+            raise ReceiptExpired(
+                f"{refused} of {count + refused} receipts no longer hold: the lease ended, or the "
+                f"message was settled already{others}. Such messages are or were delivered again; "
+                "make the lease longer, or extend it in time"
+            )
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def transact(
+        self, settles: list[Settle], sends: list[tuple[str, Any]]
+    ) -> Flow[list[SentBatch]]:
+        """Settle and send in one entry."""
+        if len(settles) + len(sends) > limits.TRANSACTION_COMMANDS_MAX:
+            raise InvalidRequest(
+                f"a transaction has at most {limits.TRANSACTION_COMMANDS_MAX} parts; send batches"
+            )
+        if not settles and not sends:
+            return []
+        commands: list[Send] = []
+        batches: list[pa.RecordBatch] = []
+        compression = None
+        first_row = 0
+        for topic, messages in sends:
+            handle = yield from self.handle(topic)
+            batch, runs = handle.partitioner.split(self.batch_of(messages), handle.turn())
+            keyed = handle.policy.keyed
+            attributes = attributes_of(batch, keyed=keyed)
+            commands.append(Send(handle.number, runs, (len(runs),), attributes, first_row))
+            batches.append(batch)
+            first_row += batch.num_rows
+            compression = compression or handle.policy.compression
+        command = Transact(tuple(settles), tuple(commands))
+        whole = concat(batches) if batches else None
+        encoded = encode(whole, compression) if whole is not None else b""
+        sync = self.durability == "disk"
+        reply: Transacted = yield self.shard.propose(command, whole, encoded, sync=sync)
+        return [sent_batch(one, self.durability) for one in reply.sent]
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read_start(
+        self,
+        topic: str,
+        start: Any = None,
+        offset: int | None = None,
+        end: Any = None,
+        partition: int | None = None,
+    ) -> Flow[tuple[int, dict[int, int], dict[int, int]]]:
+        """Where a replay begins and ends: topic number, first and last position by partition."""
+        if offset is not None and start is not None:
+            raise InvalidRequest("give start= or offset=, not both")
+        first = start if offset is None else offset
+        begin = arguments.position("earliest" if first is None else first, partition)
+        until = arguments.position("latest" if end is None else end, partition)
+        arguments.name(topic, "topic")
+
+        def ask(engine: Engine) -> tuple[int, dict[int, int], dict[int, int]]:
+            found = engine.core.topic_named(topic)
+            if partition is not None and partition >= len(found.partitions):
+                raise InvalidRequest(f"topic {topic!r} has no partition {partition}")
+            parts = [p for p in found.partitions if partition in (None, p.number)]
+            starts = {p.number: found.start_of(p, begin) for p in parts}
+            return found.number, starts, {p.number: found.start_of(p, until) for p in parts}
+
+        result: tuple[int, dict[int, int], dict[int, int]] = yield self.shard.ask(ask)
+        return result
+
+    def read_page(
+        self,
+        topic: int,
+        positions: dict[int, int],
+        ends: dict[int, int],
+        *,
+        pending: bool = False,
+        limit: int = limits.READ_MESSAGES_MAX,
+    ) -> Flow[Page]:
+        """The next messages of a replay."""
+        left = {number: at for number, at in positions.items() if at < ends[number]}
+
+        def ask(engine: Engine) -> Page:
+            slices, ahead = engine.core.browse(topic, left, limit, pending=pending)
+            slices = [_clipped(piece, ends[piece.partition]) for piece in slices]
+            slices = [piece for piece in slices if piece.count > 0]
+            return Page(slices, engine.source(slices), ahead)
+
+        page: Page = yield self.shard.ask(ask)
+        return page
+
+    def read_records(self, name: str, page: Page) -> Flow[list[Record]]:
+        result: list[Record] = yield Work(lambda: records(name, page))
+        return result
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def create_group(self, topic: str, group: str, start: Any, guarantee: Any) -> Flow[None]:
+        arguments.name(group, "group")
+        arguments.choice(guarantee, "guarantee", Guarantee)
+        position = arguments.position(start)
+        yield from self._on_topic(
+            topic, lambda handle: CreateGroup(handle.number, group, position, guarantee)
+        )
+
+    def delete_group(self, topic: str, group: str) -> Flow[None]:
+        arguments.name(group, "group")
+        yield from self._on_topic(topic, lambda handle: DeleteGroup(handle.number, group))
+
+    def seek(self, topic: str, group: str, to: Any, partition: int | None) -> Flow[None]:
+        arguments.name(group, "group")
+        position = arguments.position(to, partition)
+        yield from self._on_topic(topic, lambda handle: Seek(handle.number, group, position))
+
+    def pause(self, topic: str, group: str, paused: bool) -> Flow[None]:
+        arguments.name(group, "group")
+        yield from self._on_topic(topic, lambda handle: PauseGroup(handle.number, group, paused))
+
+    # -- dead letters ------------------------------------------------------------------------------
+
+    def move(
+        self,
+        topic: str,
+        command: Callable[[int, tuple[Pick, ...]], Redrive | Discard],
+        where: Callable[[Record], bool] | None,
+        rate: float | None,
+        limit: int | None,
+        dry_run: bool,
+    ) -> Flow[int]:
+        """Redrive or discard the pending messages that `where` chooses; return how many."""
+        if where is not None and not callable(where):
+            raise InvalidRequest(
+                "where must be a function of a message, such as "
+                "lambda m: m.origin.reason.startswith('Timeout')"
+            )
+        if limit is not None:
+            arguments.whole(limit, "limit", 1, 2**62)
+        if rate is not None and not rate > 0:
+            raise InvalidRequest("rate must be a number of messages per second, more than 0")
+        number, positions, ends = yield from self.read_start(topic)
+        chunk = REDRIVE_CHUNK if rate is None else max(min(REDRIVE_CHUNK, int(rate / 4)), 1)
+        moved = 0
+        while any(positions[part] < ends[part] for part in positions):
+            if limit is not None and moved >= limit:
+                break
+            page = yield from self.read_page(number, positions, ends, pending=True, limit=chunk)
+            positions = {**positions, **page.ahead}
+            chosen = yield from self.read_records(topic, page)
+            if where is not None:
+                chosen = [record for record in chosen if where(record)]
+            if limit is not None:
+                chosen = chosen[: limit - moved]
+            if not chosen:
+                continue
+            if dry_run:
+                moved += len(chosen)
+                continue
+            reply: Moved = yield self.shard.propose(command(number, picks(chosen)))
+            moved += reply.count
+            if rate is not None:
+                yield Pause(reply.count / rate)
+        return moved
+
+    def target(self, topic: str | None) -> Flow[int | None]:
+        """The number of the topic to redrive to, if one was named."""
+        if topic is None:
+            return None
+        handle = yield from self.handle(topic)
+        return handle.number
+
+
+def row_of(message: Any) -> Row:
+    """The checked row of a message, or of a bare body."""
+    if isinstance(message, Message):
+        m = message
+        return make_row(
+            m.body, key=m.key, headers=m.headers, priority=m.priority, delay=m.delay, ttl=m.ttl,
+            dedup_id=m.dedup_id,
+        )  # fmt: skip
+    return make_row(message)
+
+
+def sent(placed: Placed, durability: Durability) -> Sent:
+    """What a single send is told."""
+    return Sent(
+        f"{placed.index}-{placed.row}",
+        placed.partition,
+        placed.offset,
+        placed.duplicate,
+        durability,
+    )
+
+
+def sent_batch(answer: SentReply | Exception, durability: Durability) -> SentBatch:
+    """What a batch is told, or its refusal raised."""
+    if isinstance(answer, Exception):
+        raise answer
+    duplicates = sum(placed.count for placed in answer.placed if placed.duplicate)
+    total = sum(placed.count for placed in answer.placed)
+    return SentBatch(total - duplicates, duplicates, durability, answer.placed)
+
+
+def picks(chosen: list[Record]) -> tuple[Pick, ...]:
+    """The offsets of some records, by partition."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for record in chosen:
+        found.setdefault(record.partition, []).append((record.offset, record.offset + 1))
+    return tuple(Pick(partition, tuple(merge(ranges))) for partition, ranges in found.items())
+
+
+def deliveries(
+    make: Callable[..., L], settle: Callable[..., Any], grant: Grant, lease: Lease
+) -> list[L]:
+    """The granted messages as objects of the caller's kind."""
+    made: list[L] = []
+    for batch, piece in grant.source.pieces(grant.received.slices):
+        shared = repeat(settle), repeat(lease), repeat(piece.attempt)
+        made += map(make, *shared, *_record_columns(lease.topic, batch, piece))
+    return made
+
+
+def records(topic: str, page: Page) -> list[Record]:
+    """The messages of a page."""
+    made: list[Record] = []
+    for batch, piece in page.source.pieces(page.slices):
+        made += map(Record, *_record_columns(topic, batch, piece))
+    return made
+
+
+def _record_columns(topic: str, batch: pa.RecordBatch, piece: Slice) -> list[Iterable[Any]]:
+    """The arguments of `Record` for each row of a slice, a column each."""
+    found = columns(batch, piece.row, piece.count)
+    origin = piece.origin
+    return [
+        repeat(topic),
+        found.bodies,
+        found.keys or repeat(None),
+        found.headers or repeat(None),
+        found.priorities or repeat(0),
+        repeat(piece.partition),
+        range(piece.offset, piece.offset + piece.count),
+        repeat(piece.index),
+        range(piece.row, piece.row + piece.count),
+        [at or piece.time_ms for at in found.created_at]
+        if found.created_at
+        else repeat(piece.time_ms),
+        repeat(None) if origin is None else [shift(origin, at) for at in range(piece.count)],
+    ]
+
+
+def _clipped(piece: Slice, end: int) -> Slice:
+    if piece.offset + piece.count <= end:
+        return piece
+    return Slice(piece.partition, piece.offset, max(end - piece.offset, 0), piece.index, piece.row,
+                 piece.time_ms, piece.attempt, piece.origin)  # fmt: skip
+
+
+def _needs_no_settling(action: Action, lease: Lease) -> bool:
+    if lease.settled and action != "ack":
+        raise InvalidRequest(
+            f"group {lease.group!r} is at-most-once: its messages are settled when they are "
+            "delivered, and cannot be given back"
+        )
+    return lease.settled
+
+
+def _chosen(leased: LeasedTable, mask: Any) -> dict[int, list[tuple[int, int]]]:
+    """The offsets of the rows a mask chooses, as ranges by partition."""
+    if mask is None:
+        return leased.ranges
+    chosen = leased.table.select(["partition", "offset"]).filter(_boolean(mask, len(leased)))
+    found: dict[int, list[tuple[int, int]]] = {}
+    for partition in pc.unique(chosen["partition"]).to_pylist():
+        of_partition = chosen.filter(pc.equal(chosen["partition"], partition))
+        found[partition] = [(at, at + 1) for at in of_partition["offset"].to_pylist()]
+    return found
+
+
+def _boolean(mask: Any, rows: int) -> pa.Array:
+    try:
+        array = mask if isinstance(mask, pa.Array | pa.ChunkedArray) else pa.array(mask, pa.bool_())
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        raise InvalidRequest(f"a mask must be booleans, one a row: {error}") from error
+    if array.type != pa.bool_() or len(array) != rows or array.null_count:
+        raise InvalidRequest(
+            f"a mask must be {rows} booleans without null, one for each row of the table"
+        )
+    return array

@@ -1,0 +1,113 @@
+"""What a producer has collected and what it has submitted: the part that knows no waiting."""
+
+from collections import deque
+from typing import Any
+
+from quiver import limits
+from quiver.batches.rows import Row, pack
+from quiver.client import arguments
+from quiver.client.flows import Flow, Flows, sent_batch
+from quiver.errors import ProducerFailed, QuiverError
+from quiver.model.commands import OpenProducer, Producer
+from quiver.model.message import Message
+from quiver.model.replies import Durability, ProducerOpened, SentMany
+from quiver.node.shard import TopicHandle
+from quiver.node.tickets import Ticket
+
+
+class Outbox:
+    """Rows that wait to be sent together, and batches that wait to be confirmed, oldest first."""
+
+    def __init__(
+        self, flows: Flows, topic: TopicHandle, durability: Durability, rows_max: int,
+        bytes_max: int, name: str | None = None, epoch: int = 0, sequence: int = 0,
+    ) -> None:  # fmt: skip
+        self.sequence = sequence  # messages this producer's name has had submitted
+        self.confirmed = 0  # messages of this producer that are stored
+        self._flows = flows
+        self._topic = topic
+        self._durability: Durability = durability
+        self._rows_max = rows_max
+        self._bytes_max = bytes_max
+        self._name = name
+        self._epoch = epoch
+        self._rows: list[Row] = []
+        self._bytes = 0
+        self._pending: deque[tuple[Ticket[SentMany], list[Row], int]] = deque()
+        self._pending_bytes = 0
+
+    @property
+    def rows(self) -> int:
+        """How many messages wait to be sent."""
+        return len(self._rows)
+
+    def add(self, row: Row) -> None:
+        """Collect a message; a full batch is submitted."""
+        self._rows.append(row)
+        self._bytes += row.nbytes
+        if len(self._rows) >= self._rows_max or self._bytes >= self._bytes_max:
+            self.submit()
+
+    def submit(self) -> None:
+        """Send what was collected, without waiting for it to be stored."""
+        if not self._rows:
+            return
+        rows, nbytes = self._rows, self._bytes
+        self._rows, self._bytes = [], 0
+        producer = Producer(self._name, self._epoch, self.sequence) if self._name else None
+        batch = pack(rows, self._flows.shard.clock.now_ms())
+        ticket: Ticket[SentMany]
+        try:
+            ticket = self._flows.send_packed(self._topic, batch, self._durability, producer)
+        except QuiverError as error:
+            ticket = Ticket()
+            ticket.fail(error)
+        self._pending.append((ticket, rows, nbytes))
+        self._pending_bytes += nbytes
+        self.sequence += len(rows)
+
+    def oldest(self, *, all_of_them: bool) -> Ticket[Any] | None:
+        """The ticket to wait for: until none is left, or only until there is room again."""
+        full = self._pending_bytes > limits.PRODUCER_PENDING_BYTES_MAX
+        return self._pending[0][0] if self._pending and (all_of_them or full) else None
+
+    def collect(self) -> None:
+        """Take note of what is confirmed; raise for what was refused, with its messages."""
+        while self._pending and self._pending[0][0].done:
+            ticket, rows, nbytes = self._pending.popleft()
+            self._pending_bytes -= nbytes
+            try:
+                sent_batch(ticket.get().answers[0], self._durability)
+            except QuiverError as error:
+                raise ProducerFailed(
+                    f"{len(rows)} messages were not stored: {error}", tuple(map(_message, rows))
+                ) from error
+            self.confirmed += len(rows)
+
+
+def open_outbox(
+    flows: Flows, topic: str, rows_max: int, bytes_max: int, durability: Durability | None,
+    name: str | None,
+) -> Flow[Outbox]:  # fmt: skip
+    """The outbox of a new producer; a named one goes on where its name left off."""
+    arguments.whole(rows_max, "max_messages", 1, limits.BATCH_ROWS_MAX)
+    arguments.whole(bytes_max, "max_bytes", 1, limits.BATCH_BYTES_MAX // 2)
+    given = flows.given(durability)
+    handle = yield from flows.handle(topic)
+    if name is None:
+        return Outbox(flows, handle, given, rows_max, bytes_max)
+    command = OpenProducer(handle.number, arguments.name(name, "name"))
+    opened: ProducerOpened = yield flows.shard.propose(command)
+    return Outbox(flows, handle, given, rows_max, bytes_max, name, opened.epoch, opened.sequence)
+
+
+def _message(row: Row) -> Message:
+    return Message(
+        row.body,
+        row.key,
+        row.headers or {},
+        row.priority,
+        row.delay_ms / 1000 if row.delay_ms else None,
+        row.ttl_ms / 1000 if row.ttl_ms else None,
+        row.dedup_id,
+    )

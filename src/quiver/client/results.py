@@ -1,0 +1,261 @@
+"""What the API hands out: stored messages, deliveries, leased tables and confirmations."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from quiver.errors import InvalidRequest
+from quiver.model.replies import Durability, Origin, Placed
+from quiver.node.receipts import Receipt, sign
+
+NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A message is stored: where, how safely, and whether its dedup id had been sent before."""
+
+    id: str
+    partition: int
+    offset: int
+    duplicate: bool
+    durability: Durability
+
+
+@dataclass(frozen=True, slots=True)
+class SentBatch:
+    """A batch is stored. `count` messages are new; `duplicates` had been sent before."""
+
+    count: int
+    duplicates: int
+    durability: Durability
+    placed: tuple[Placed, ...]
+
+
+class Lease:
+    """What the deliveries of one receive share."""
+
+    __slots__ = ("deadline_ms", "epoch", "group", "group_number", "secret", "settled", "topic",
+                 "topic_number")  # fmt: skip
+
+    def __init__(
+        self, topic: str, topic_number: int, group: str, group_number: int, epoch: int,
+        deadline_ms: int, settled: bool, secret: bytes,
+    ) -> None:  # fmt: skip
+        self.topic = topic
+        self.topic_number = topic_number
+        self.group = group
+        self.group_number = group_number
+        self.epoch = epoch
+        self.deadline_ms = deadline_ms
+        self.settled = settled
+        self.secret = secret
+
+
+class Record:
+    """A stored message."""
+
+    __slots__ = ("_index", "_row", "_time_ms", "body", "headers", "key", "offset", "origin",
+                 "partition", "priority", "topic")  # fmt: skip
+
+    def __init__(
+        self, topic: str, body: bytes, key: str | None, headers: Mapping[str, str] | None,
+        priority: int, partition: int, offset: int, index: int, row: int, time_ms: int,
+        origin: Origin | None,
+    ) -> None:  # fmt: skip
+        self.topic = topic
+        self.body = body
+        self.key = key
+        self.headers = headers or NO_HEADERS
+        self.priority = priority
+        self.partition = partition
+        self.offset = offset
+        self.origin = origin
+        self._index = index
+        self._row = row
+        self._time_ms = time_ms
+
+    @property
+    def id(self) -> str:
+        """The message's identity: where its bytes are in the log. It stays when the message moves."""
+        return f"{self._index}-{self._row}"
+
+    @property
+    def created_at(self) -> datetime:
+        """When the message was made (or else stored), in UTC."""
+        return datetime.fromtimestamp(self._time_ms / 1000, UTC)
+
+    @property
+    def text(self) -> str:
+        """The body as text."""
+        return self.body.decode()
+
+    def json(self) -> Any:
+        """The body as what its JSON says."""
+        try:
+            return msgspec.json.decode(self.body)
+        except msgspec.DecodeError as error:
+            raise InvalidRequest(f"the body of message {self.id} is not JSON: {error}") from error
+
+    def __repr__(self) -> str:
+        body = self.body if len(self.body) <= 40 else self.body[:37] + b"..."
+        key = f", key={self.key!r}" if self.key is not None else ""
+        return f"<{type(self).__name__} {self.topic}/{self.partition}/{self.offset} {body!r}{key}>"
+
+
+class Leased(Record):
+    """A message under a lease; `Delivery` and `AsyncDelivery` can settle it."""
+
+    __slots__ = ("_settle", "attempt", "lease")
+
+    def __init__(
+        self, settle: Callable[..., Any], lease: Lease, attempt: int, topic: str, body: bytes,
+        key: str | None, headers: Mapping[str, str] | None, priority: int, partition: int,
+        offset: int, index: int, row: int, time_ms: int, origin: Origin | None,
+    ) -> None:  # fmt: skip
+        self.topic = topic
+        self.body = body
+        self.key = key
+        self.headers = headers or NO_HEADERS
+        self.priority = priority
+        self.partition = partition
+        self.offset = offset
+        self.origin = origin
+        self._index = index
+        self._row = row
+        self._time_ms = time_ms
+        self._settle = settle
+        self.lease = lease
+        self.attempt = attempt
+
+    @property
+    def group(self) -> str:
+        """The group it was delivered to."""
+        return self.lease.group
+
+    @property
+    def epoch(self) -> int:
+        """The lease's epoch, which only grows: a fencing token for whatever the message changes."""
+        return self.lease.epoch
+
+    @property
+    def receipt(self) -> str:
+        """The receipt as text, for settling from elsewhere."""
+        lease = self.lease
+        return sign(
+            Receipt(lease.topic_number, lease.group_number, self.partition, self.offset,
+                    lease.epoch),
+            lease.secret,
+        )  # fmt: skip
+
+
+class Delivery(Leased):
+    """A message in your hands until its lease ends: ack it, or it will be delivered again."""
+
+    __slots__ = ()
+
+    def ack(self) -> None:
+        """Done with it."""
+        self._settle("ack", [self])
+
+    def nack(self, *, delay: float | str | None = None, reason: str = "") -> None:
+        """Failed: deliver it again after `delay`, or after what the topic's retry policy says."""
+        self._settle("nack", [self], delay=delay, reason=reason)
+
+    def extend(self, lease: float | str) -> None:
+        """Hold it for `lease` from now."""
+        self._settle("extend", [self], lease=lease)
+
+    def dead_letter(self, *, reason: str = "") -> None:
+        """Give it up: move it to the dead-letter topic."""
+        self._settle("dead_letter", [self], reason=reason)
+
+
+class AsyncDelivery(Leased):
+    """`Delivery`, awaited."""
+
+    __slots__ = ()
+
+    async def ack(self) -> None:
+        """Done with it."""
+        await self._settle("ack", [self])
+
+    async def nack(self, *, delay: float | str | None = None, reason: str = "") -> None:
+        """Failed: deliver it again after `delay`, or after what the topic's retry policy says."""
+        await self._settle("nack", [self], delay=delay, reason=reason)
+
+    async def extend(self, lease: float | str) -> None:
+        """Hold it for `lease` from now."""
+        await self._settle("extend", [self], lease=lease)
+
+    async def dead_letter(self, *, reason: str = "") -> None:
+        """Give it up: move it to the dead-letter topic."""
+        await self._settle("dead_letter", [self], reason=reason)
+
+
+class LeasedTable:
+    """Messages under one lease as an Arrow table, settled by row mask."""
+
+    def __init__(
+        self,
+        settle: Callable[..., Any],
+        lease: Lease,
+        table: pa.Table,
+        ranges: dict[int, list[tuple[int, int]]],
+    ) -> None:
+        self._settle = settle
+        self.lease = lease
+        self.table = table
+        self.ranges = ranges  # all offsets, by partition
+
+    def __len__(self) -> int:
+        return int(self.table.num_rows)
+
+
+class DeliveryBatch(LeasedTable):
+    """What `receive_arrow` gives. A mask is a list or Arrow array of booleans, one a row."""
+
+    def ack(self, mask: Any = None) -> None:
+        """Done with the chosen rows, or all."""
+        self._settle("ack", self, mask)
+
+    def nack(self, mask: Any = None, *, delay: float | str | None = None, reason: str = "") -> None:
+        """Failed: deliver the chosen rows again."""
+        self._settle("nack", self, mask, delay=delay, reason=reason)
+
+    def extend(self, lease: float | str, mask: Any = None) -> None:
+        """Hold the chosen rows for `lease` from now."""
+        self._settle("extend", self, mask, lease=lease)
+
+    def dead_letter(self, mask: Any = None, *, reason: str = "") -> None:
+        """Give the chosen rows up."""
+        self._settle("dead_letter", self, mask, reason=reason)
+
+
+class AsyncDeliveryBatch(LeasedTable):
+    """`DeliveryBatch`, awaited."""
+
+    _settle: Callable[..., Awaitable[None]]
+
+    async def ack(self, mask: Any = None) -> None:
+        """Done with the chosen rows, or all."""
+        await self._settle("ack", self, mask)
+
+    async def nack(
+        self, mask: Any = None, *, delay: float | str | None = None, reason: str = ""
+    ) -> None:
+        """Failed: deliver the chosen rows again."""
+        await self._settle("nack", self, mask, delay=delay, reason=reason)
+
+    async def extend(self, lease: float | str, mask: Any = None) -> None:
+        """Hold the chosen rows for `lease` from now."""
+        await self._settle("extend", self, mask, lease=lease)
+
+    async def dead_letter(self, mask: Any = None, *, reason: str = "") -> None:
+        """Give the chosen rows up."""
+        await self._settle("dead_letter", self, mask, reason=reason)

@@ -1,0 +1,496 @@
+"""The API for threads."""
+
+import time
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from threading import Condition, Thread
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import pyarrow as pa
+
+from quiver import limits
+from quiver.batches.rows import make_row
+from quiver.client import arguments
+from quiver.client.flows import Flows, Pause, Work
+from quiver.client.membership import Membership
+from quiver.client.outbox import Outbox, open_outbox
+from quiver.client.results import Delivery, DeliveryBatch, Record, Sent, SentBatch
+from quiver.client.transaction import Collected, Settleable
+from quiver.errors import QueueClosed
+from quiver.model.commands import Discard, Redrive
+from quiver.model.message import Message
+from quiver.model.replies import Durability
+from quiver.model.stats import GroupStats, TopicStats
+from quiver.model.topic import Retry, TopicPolicy
+from quiver.model.units import milliseconds
+from quiver.node.shard import Shard
+from quiver.node.tickets import Ticket
+
+T = TypeVar("T")
+
+
+def run(flow: Generator[Any, Any, T]) -> T:
+    """Drive a flow in this thread."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = flow.throw(error) if error is not None else flow.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        answer, error = None, None
+        try:
+            match step:
+                case Ticket():
+                    answer = step.wait()
+                case Pause():
+                    time.sleep(step.seconds)
+                case Work():
+                    answer = step.do()
+        except Exception as problem:  # noqa: BLE001  # the flow decides what to do about it
+            error = problem
+
+
+class Queue:
+    """A queue in a directory. Threads may share one; it is a context manager that closes itself."""
+
+    def __init__(self, shard: Shard, durability: Durability, close: Callable[[], None]) -> None:
+        self._flows = Flows(shard, durability)
+        self._close = close
+
+    def close(self) -> None:
+        """Finish what was started and let go of the directory."""
+        self._close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        partitions: int = 1,
+        order: str = "none",
+        fair: bool = False,
+        partition_by: str | list[str] = "hash",
+        retention: str | float = "settled",
+        max_attempts: int | None = None,
+        dead_letter: str | None = None,
+        retry: Retry | str | float | None = None,
+        dedup_window: float | str = 300,
+        max_backlog: int | None = None,
+        compression: str | None = None,
+    ) -> None:
+        """Make a topic; the same call again changes nothing, a different one is refused."""
+        policy = arguments.policy(
+            arguments.name(topic, "topic"), partitions=partitions, order=order, fair=fair,
+            partition_by=partition_by, retention_=retention, max_attempts=max_attempts,
+            dead_letter=dead_letter, retry_=retry, dedup_window=dedup_window,
+            max_backlog=max_backlog, compression=compression,
+        )  # fmt: skip
+        run(self._flows.create_topic(topic, policy))
+
+    def delete_topic(self, topic: str) -> None:
+        """Forget a topic, its groups and its messages."""
+        run(self._flows.delete_topic(topic))
+
+    def topics(self) -> list[str]:
+        """The names of all topics."""
+        return run(self._flows.topics())
+
+    def policy(self, topic: str) -> TopicPolicy:
+        """What a topic was made with."""
+        return run(self._flows.policy(topic))
+
+    def stats(self, topic: str) -> TopicStats:
+        """What a topic and its groups are doing."""
+        return run(self._flows.stats(topic))
+
+    def purge(self, topic: str) -> int:
+        """Drop every message of a topic; return how many were unsettled."""
+        return run(self._flows.purge(topic))
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        delay: float | str | None = None,
+        ttl: float | str | None = None,
+        dedup_id: str | None = None,
+        durability: Durability | None = None,
+    ) -> Sent:
+        """Send one message; when this returns it is stored. Sends of several threads share a sync."""
+        row = make_row(
+            body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
+            dedup_id=dedup_id,
+        )  # fmt: skip
+        return run(self._flows.send(topic, row, durability))
+
+    def send_batch(
+        self,
+        topic: str,
+        messages: Iterable[Message | Any] | pa.RecordBatch | pa.Table,
+        *,
+        durability: Durability | None = None,
+    ) -> SentBatch:
+        """Send many messages, all or none. Arrow data needs a `body` column; others as in `Message`."""
+        return run(self._flows.send_batch(topic, messages, durability))
+
+    def producer(
+        self,
+        topic: str,
+        *,
+        linger: float | str = 0.005,
+        max_messages: int = limits.PRODUCER_ROWS,
+        max_bytes: int = limits.PRODUCER_BYTES,
+        durability: Durability | None = None,
+        name: str | None = None,
+    ) -> "Producer":
+        """A producer that collects messages for up to `linger` and sends them in batches.
+
+        With a `name` it is idempotent: its batches are numbered, and a producer that opens the
+        name again knows how many messages are stored (`sequence`) and fences the one before.
+        """
+        outbox = run(open_outbox(self._flows, topic, max_messages, max_bytes, durability, name))
+        return Producer(outbox, milliseconds(linger, "linger", max_seconds=60) / 1000)
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def receive(
+        self,
+        topic: str,
+        group: str = "default",
+        *,
+        max_messages: int = 1,
+        lease: float | str = 30,
+        wait: float | str = 0,
+        consumer: str = "",
+    ) -> list[Delivery]:
+        """Lease up to `max_messages` for `lease`, waiting up to `wait` for the first."""
+        return run(
+            self._flows.receive_messages(
+                Delivery, self._settle, topic, group, max_messages, lease, wait, consumer
+            )
+        )
+
+    def receive_arrow(
+        self,
+        topic: str,
+        group: str = "default",
+        *,
+        max_messages: int = 10_000,
+        lease: float | str = 30,
+        wait: float | str = 0,
+        consumer: str = "",
+    ) -> DeliveryBatch:
+        """`receive` as an Arrow table, settled by row mask."""
+        return run(
+            self._flows.receive_table(
+                DeliveryBatch, self._settle_table, topic, group, max_messages, lease, wait, consumer
+            )
+        )
+
+    def ack(self, deliveries: Settleable) -> None:
+        """Done with these: one or many deliveries or receipts, one entry in the log."""
+        self._settle("ack", deliveries)
+
+    def nack(
+        self, deliveries: Settleable, *, delay: float | str | None = None, reason: str = ""
+    ) -> None:
+        """These failed: deliver them again after `delay`, or after what the retry policy says."""
+        self._settle("nack", deliveries, delay=delay, reason=reason)
+
+    def extend(self, deliveries: Settleable, lease: float | str) -> None:
+        """Hold these for `lease` from now."""
+        self._settle("extend", deliveries, lease=lease)
+
+    def dead_letter(self, deliveries: Settleable, *, reason: str = "") -> None:
+        """Give these up: move them to the dead-letter topic."""
+        self._settle("dead_letter", deliveries, reason=reason)
+
+    def _settle(self, action: Any, items: Any, **options: Any) -> None:
+        run(self._flows.settle(action, items, **options))
+
+    def _settle_table(self, action: Any, leased: Any, mask: Any, **options: Any) -> None:
+        run(self._flows.settle_table(action, leased, mask, **options))
+
+    def transaction(self) -> "Transaction":
+        """Collect acks and sends, done together or not at all when the `with` block ends well."""
+        return Transaction(self._flows)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read(
+        self,
+        topic: str,
+        *,
+        start: Any = None,
+        offset: int | None = None,
+        end: Any = None,
+        partition: int | None = None,
+    ) -> Iterator[Record]:
+        """Replay what the topic holds now, oldest first, without a group and without a lease.
+
+        `start` and `end` are times, or "earliest" and "latest"; `offset` (and an int as `end`)
+        counts in each partition. `end` is not included.
+        """
+        begin = run(self._flows.read_start(topic, start, offset, end, partition))
+        return self._pages(topic, *begin)
+
+    def _pages(
+        self, topic: str, number: int, positions: dict[int, int], ends: dict[int, int]
+    ) -> Iterator[Record]:
+        while any(positions[part] < ends[part] for part in positions):
+            page = run(self._flows.read_page(number, positions, ends))
+            positions = {**positions, **page.ahead}
+            yield from run(self._flows.read_records(topic, page))
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def create_group(
+        self,
+        topic: str,
+        group: str,
+        *,
+        start: Any = "earliest",
+        guarantee: str = "at-least-once",
+    ) -> None:
+        """Make a group before its first receive, to choose where it starts and its guarantee."""
+        run(self._flows.create_group(topic, group, start, guarantee))
+
+    def delete_group(self, topic: str, group: str) -> None:
+        """Forget a group and its delivery state."""
+        run(self._flows.delete_group(topic, group))
+
+    def groups(self, topic: str) -> dict[str, GroupStats]:
+        """The groups of a topic and what they are doing."""
+        return self.stats(topic).groups
+
+    def seek(self, topic: str, group: str, to: Any, *, partition: int | None = None) -> None:
+        """Put a group at "earliest", "latest", an offset or a time; its leases end."""
+        run(self._flows.seek(topic, group, to, partition))
+
+    def pause(self, topic: str, group: str) -> None:
+        """Stop deliveries to a group; settling goes on."""
+        run(self._flows.pause(topic, group, True))
+
+    def resume(self, topic: str, group: str) -> None:
+        """Go on delivering to a paused group."""
+        run(self._flows.pause(topic, group, False))
+
+    def join(self, topic: str, group: str, member: str, *, session: float | str = 30) -> "Member":
+        """Become a member of a group that shares out whole partitions, instead of leasing messages."""
+        return Member(run(Membership.open(self._flows, topic, group, member, session)))
+
+    # -- dead letters ------------------------------------------------------------------------------
+
+    def redrive(
+        self,
+        topic: str,
+        *,
+        where: Callable[[Record], bool] | None = None,
+        to: str | None = None,
+        rate: float | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Move dead letters back to where they came from (or `to` a topic); return how many.
+
+        `where` chooses, `rate` is messages a second, `dry_run` only counts. Each step is atomic,
+        so a redrive that is interrupted can simply be started again.
+        """
+        target = run(self._flows.target(to))
+        return run(
+            self._flows.move(
+                topic, lambda number, picks: Redrive(number, picks, target), where, rate, limit,
+                dry_run,
+            )
+        )  # fmt: skip
+
+    def discard(
+        self,
+        topic: str,
+        *,
+        where: Callable[[Record], bool] | None = None,
+        limit: int | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Drop pending messages for all groups; return how many."""
+        return run(self._flows.move(topic, Discard, where, None, limit, dry_run))
+
+
+class Transaction(Collected):
+    """Acks and sends that happen together or not at all."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            run(self.commit())
+
+
+class Producer:
+    """Batches behind your back: `send` returns at once, `flush` and `close` when all is stored.
+
+    A batch that was refused is reported by the next call as ProducerFailed, with its messages.
+    When too much is unconfirmed, `send` waits.
+    """
+
+    def __init__(self, outbox: Outbox, linger: float) -> None:
+        self._outbox = outbox
+        self._linger = linger
+        self._changed = Condition()
+        self._due = 0.0
+        self._closed = False
+        self._thread = Thread(target=self._flush_when_due, name="quiver-producer", daemon=True)
+        self._thread.start()
+
+    @property
+    def sequence(self) -> int:
+        """How many messages were sent under this producer's name, in this and earlier runs."""
+        return self._outbox.sequence + self._outbox.rows
+
+    @property
+    def confirmed(self) -> int:
+        """How many messages of this producer are known to be stored."""
+        return self._outbox.confirmed
+
+    def send(
+        self,
+        body: Any,
+        *,
+        key: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        priority: int = 0,
+        delay: float | str | None = None,
+        ttl: float | str | None = None,
+        dedup_id: str | None = None,
+    ) -> None:
+        """Collect one message."""
+        row = make_row(
+            body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
+            dedup_id=dedup_id,
+        )  # fmt: skip
+        with self._changed:
+            if self._closed:
+                raise QueueClosed("the producer is closed; open another")
+            self._outbox.collect()
+            self._outbox.add(row)
+            if self._outbox.rows == 1:
+                self._due = time.monotonic() + self._linger
+                self._changed.notify()
+            self._wait(all_of_them=False)
+
+    def flush(self) -> None:
+        """Return when everything sent so far is stored."""
+        with self._changed:
+            self._outbox.submit()
+            self._wait(all_of_them=True)
+
+    def _wait(self, *, all_of_them: bool) -> None:
+        while ticket := self._outbox.oldest(all_of_them=all_of_them):
+            ticket.wait_done()
+            self._outbox.collect()
+
+    def _flush_when_due(self) -> None:
+        with self._changed:
+            while not self._closed:
+                if not self._outbox.rows:
+                    self._changed.wait()
+                elif (left := self._due - time.monotonic()) > 0:
+                    self._changed.wait(left)
+                else:
+                    self._outbox.submit()
+
+    def close(self) -> None:
+        """Flush and end."""
+        if self._closed:
+            return
+        try:
+            self.flush()
+        finally:
+            with self._changed:
+                self._closed = True
+                self._changed.notify()
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class Member:
+    """A member of a group that shares out whole partitions: fetch, process, commit.
+
+    A fetch or commit at least once per session keeps the membership; so does `heartbeat`.
+    """
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+
+    @property
+    def partitions(self) -> list[int]:
+        """The partitions that are this member's now."""
+        return self._membership.partitions
+
+    @property
+    def generation(self) -> int:
+        """Grows with every change of members."""
+        return self._membership.generation
+
+    def fetch(self, *, max_messages: int = 1_000, wait: float | str = 0) -> list[Record]:
+        """The next messages of its partitions. Lets go first of partitions that others shall have."""
+        return run(self._membership.fetch(max_messages, wait))
+
+    def commit(self) -> None:
+        """Everything fetched so far is processed; whoever owns the partitions next goes on there."""
+        run(self._membership.commit())
+
+    def heartbeat(self) -> None:
+        """Still here."""
+        run(self._membership.heartbeat())
+
+    def leave(self) -> None:
+        """Go; the partitions are shared out at once."""
+        run(self._membership.leave())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.leave()

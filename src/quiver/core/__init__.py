@@ -1,0 +1,1 @@
+"""DECIDES: pure and deterministic. No clock, chance, file, socket or thread."""

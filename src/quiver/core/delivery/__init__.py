@@ -1,0 +1,5 @@
+"""Who gets which message when: the state machine behind every topic."""
+
+from quiver.core.delivery.delivery import Delivery
+
+__all__ = ["Delivery"]

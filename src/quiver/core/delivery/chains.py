@@ -1,0 +1,210 @@
+"""Ready messages where keys matter: a chain of offsets for each key, and turns between the keys.
+
+With `order="key"` only the head of a chain may be out: the next one becomes ready when the head is
+settled. A chain whose head is out, or waits for a retry or a delay, is *busy*. With `fair` alone a
+chain is never busy.
+
+Turns: chains that have something ready stand in a ring per priority of their head; a ring goes
+round the tenants (the part of a key before its first "/"), and inside a tenant round its keys. So
+a key with a million messages gets one turn in each round like any other, and a tenant with a
+thousand busy keys gets one like any other. Messages without a key (key 0) share one chain that is
+never busy.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop
+from typing import Any, Final
+
+from quiver.core.delivery.lanes import Taken
+from quiver.core.delivery.offsets import OffsetSet, Range
+
+COMPACT_AT: Final = 64  # consumed offsets kept at the head of a chain before it is shortened
+
+
+class Chain:
+    """The pending messages of one key, in offset order."""
+
+    __slots__ = ("again", "busy", "head", "key", "offered", "offsets", "tenant")
+
+    def __init__(self, key: int, tenant: int) -> None:
+        """Nothing pending."""
+        self.key = key
+        self.tenant = tenant
+        self.offsets: list[int] = []
+        self.head = 0  # offsets before it are consumed
+        self.again: list[tuple[int, int]] = []  # heap of (offset, attempts) that came back
+        self.busy = 0  # messages that are out or wait, and so block the key
+        self.offered = -1  # the offset for which it stands in a ring, or -1
+
+    def peek(self, settled: OffsetSet) -> int:
+        """The first pending offset, or -1; forgets settled ones on the way."""
+        while self.again:
+            if self.again[0][0] not in settled:
+                return self.again[0][0]
+            heappop(self.again)
+        while self.head < len(self.offsets):
+            if self.offsets[self.head] not in settled:
+                return self.offsets[self.head]
+            self._consume()
+        return -1
+
+    def pop(self) -> tuple[int, int]:
+        """Take what `peek` showed: its offset and attempts so far."""
+        if self.again:
+            return heappop(self.again)
+        offset = self.offsets[self.head]
+        self._consume()
+        return offset, 0
+
+    def _consume(self) -> None:
+        self.head += 1
+        if self.head >= COMPACT_AT and self.head * 2 >= len(self.offsets):
+            del self.offsets[: self.head]
+            self.head = 0
+
+
+class Ring:
+    """Keys that have a turn to come: round the tenants, and inside each round its keys."""
+
+    __slots__ = ("keys", "tenants")
+
+    def __init__(self) -> None:
+        """Nobody waits."""
+        self.tenants: deque[int] = deque()
+        self.keys: dict[int, deque[int]] = {}
+
+    def push(self, key: int, tenant: int) -> None:
+        """Stand at the end of the tenant's keys, and the tenant at the end of the tenants."""
+        keys = self.keys.get(tenant)
+        if keys is None:
+            self.keys[tenant] = deque((key,))
+            self.tenants.append(tenant)
+        else:
+            keys.append(key)
+
+    def pop(self) -> int:
+        """Whose turn it is."""
+        tenant = self.tenants.popleft()
+        keys = self.keys[tenant]
+        key = keys.popleft()
+        if keys:
+            self.tenants.append(tenant)
+        else:
+            del self.keys[tenant]
+        return key
+
+    def __bool__(self) -> bool:
+        """Whether anybody waits."""
+        return bool(self.tenants)
+
+
+class Chains:
+    """What a group may take from one partition, by key."""
+
+    __slots__ = ("_chains", "_ordered", "_rings")
+
+    def __init__(self, ordered: bool) -> None:
+        """`ordered`: one message of a key at a time."""
+        self._ordered = ordered
+        self._chains: dict[int, Chain] = {}
+        self._rings: dict[int, Ring] = {}
+
+    def blocks(self, key: int) -> bool:
+        """Whether a message of this key that is out keeps its successors back."""
+        return self._ordered and key != 0
+
+    def chain(self, key: int, tenant: int) -> Chain:
+        """The key's chain, made if it is new."""
+        chain = self._chains.get(key)
+        if chain is None:
+            chain = self._chains[key] = Chain(key, tenant)
+        return chain
+
+    def offer(self, chain: Chain, offset: int, priority: int) -> None:
+        """The chain's head `offset` is ready: let it have a turn."""
+        chain.offered = offset
+        self._rings.setdefault(priority, Ring()).push(chain.key, chain.tenant)
+
+    def drop_if_done(self, chain: Chain) -> None:
+        """Forget a chain with nothing pending, unless something of it is out."""
+        if not chain.busy:
+            self._chains.pop(chain.key, None)
+
+    def next_turn(self) -> tuple[Chain, int] | None:
+        """The chain whose turn it is and the offset it was offered for; it leaves its ring."""
+        while self._rings:
+            priority = max(self._rings)
+            ring = self._rings[priority]
+            if not ring:
+                del self._rings[priority]
+                continue
+            chain = self._chains[ring.pop()]
+            offered, chain.offered = chain.offered, -1
+            return chain, offered
+        return None
+
+    def __bool__(self) -> bool:
+        """Whether there may be something to take."""
+        return any(self._rings.values())
+
+    def ranges(self) -> Iterator[Range]:
+        """Everything pending in the chains, settled or not."""
+        for chain in self._chains.values():
+            yield from ((offset, offset + 1) for offset in chain.offsets[chain.head :])
+            yield from ((offset, offset + 1) for offset, _ in chain.again)
+
+    def busy(self) -> dict[int, int]:
+        """How many messages each key has out or waiting, by key."""
+        return {
+            key: self._chains[key].busy for key in sorted(self._chains) if self._chains[key].busy
+        }
+
+    def check(self) -> None:
+        """Every chain in a ring is known and marked so, and no other."""
+        queued = [
+            key for ring in self._rings.values() for keys in ring.keys.values() for key in keys
+        ]
+        assert len(queued) == len({*queued})
+        assert sorted(queued) == sorted(c.key for c in self._chains.values() if c.offered >= 0)
+        for chain in self._chains.values():
+            assert chain.busy >= 0
+            assert not (chain.offered >= 0 and chain.busy and self.blocks(chain.key))
+
+    def dump(self) -> list[Any]:
+        """As plain data."""
+        chains = [
+            [c.key, c.tenant, c.offsets[c.head :], list(c.again), c.busy, c.offered]
+            for c in self._chains.values()
+        ]
+        rings = [
+            [priority, list(ring.tenants), [[t, list(keys)] for t, keys in ring.keys.items()]]
+            for priority, ring in self._rings.items()
+        ]
+        return [chains, rings]
+
+    @classmethod
+    def load(cls, ordered: bool, data: list[Any]) -> "Chains":
+        """What `dump` gave."""
+        made = cls(ordered)
+        chains, rings = data
+        for key, tenant, offsets, again, busy, offered in chains:
+            chain = made._chains[key] = Chain(key, tenant)
+            chain.offsets, chain.busy, chain.offered = offsets, busy, offered
+            chain.again = [(offset, attempts) for offset, attempts in again]
+        for priority, tenants, keys in rings:
+            ring = made._rings[priority] = Ring()
+            ring.tenants = deque(tenants)
+            ring.keys = {tenant: deque(members) for tenant, members in keys}
+        return made
+
+
+def join(singles: list[tuple[int, int]]) -> list[Taken]:
+    """Consecutive offsets with equal attempts as ranges, in the order given."""
+    joined: list[Taken] = []
+    for offset, attempts in singles:
+        if joined and joined[-1][1] == offset and joined[-1][2] == attempts:
+            joined[-1] = (joined[-1][0], offset + 1, attempts)
+        else:
+            joined.append((offset, offset + 1, attempts))
+    return joined

@@ -1,0 +1,1082 @@
+"""The delivery state machine: entries in, outcomes out.
+
+`apply` is the only mutator. It is deterministic: time, chance and order come in with the entry,
+ids come from the entry's index, nothing iterates a set. A command that cannot be done is refused
+before it has changed anything, and the refusal is its outcome; so a log replays to the same state
+and the same answers everywhere.
+
+Time: an entry's `now_ms` first ends the leases, lives and sessions that are due by then; only then
+the command is looked at. Nothing happens between entries.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from heapq import heapify, heappop, heappush
+from heapq import merge as heap_merge
+from typing import Any, Final, assert_never
+
+from quiver import limits
+from quiver.core.delivery.offsets import Range, merge, subtract
+from quiver.core.delivery.partition import Columns, Partition, shift
+from quiver.core.delivery.topic import Group, Producer, Topic
+from quiver.core.delivery.view import View
+from quiver.errors import (
+    InvalidRequest,
+    LimitExceeded,
+    MemberFenced,
+    ProducerFenced,
+    QueueFull,
+    QuiverError,
+    ReceiptExpired,
+    ReceiptInvalid,
+    TopicExists,
+    TopicNotFound,
+)
+from quiver.model.commands import (
+    Attributes,
+    Commit,
+    CreateGroup,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    Discard,
+    Entry,
+    Found,
+    Heartbeat,
+    Join,
+    Leave,
+    OpenProducer,
+    PauseGroup,
+    Pick,
+    Position,
+    Purge,
+    Receive,
+    Redrive,
+    Run,
+    Seek,
+    Send,
+    Settle,
+    Tick,
+    Transact,
+)
+from quiver.model.replies import (
+    Assigned,
+    Done,
+    Moved,
+    Origin,
+    Outcome,
+    Placed,
+    ProducerOpened,
+    Received,
+    Reply,
+    Sent,
+    SentMany,
+    Settled,
+    Slice,
+    TopicCreated,
+    Transacted,
+)
+from quiver.model.stats import TopicStats
+from quiver.model.topic import Guarantee, TopicPolicy
+
+LEASE, LIFE, SESSION = 0, 1, 2
+Timer = tuple[int, int, int, int, int, int]  # when_ms, kind, topic, and three numbers of the kind
+TIMERS_MIN: Final = 4_096  # below this many, timers of things that are gone are not worth clearing
+
+
+class Delivery:
+    """All topics of a shard."""
+
+    def __init__(self) -> None:
+        """An empty shard; the first entry is `Found`."""
+        self.index = 0
+        self.now_ms = 0
+        self.secret = b""
+        self.created_ms = 0
+        self.topics: dict[int, Topic] = {}
+        self.names: dict[str, int] = {}
+        self._numbers = 0  # topics and groups are numbered from one counter, never reused
+        self._timers: list[Timer] = []
+        self._clear_timers_at = TIMERS_MIN
+        self._woken: dict[int, None] = {}
+
+    # -- the one way in ----------------------------------------------------------------------------
+
+    def apply(self, entry: Entry) -> Outcome:
+        """Let the entry's time pass, then do its command."""
+        assert entry.index == self.index + 1, "entries are applied in order, once each"
+        self.index = entry.index
+        self._woken = {}
+        self._advance(max(self.now_ms, entry.now_ms))
+        reply: Reply | Exception
+        try:
+            reply = self._do(entry)
+        except QuiverError as refusal:
+            reply = refusal
+        return Outcome(reply, tuple(self._woken))
+
+    def _do(self, entry: Entry) -> Reply:
+        match entry.command:
+            case Send() as command:
+                return self._on_send(command)
+            case Receive() as command:
+                return self._on_receive(command)
+            case Settle() as command:
+                return self._on_settle(command)
+            case Transact() as command:
+                return self._on_transact(command)
+            case CreateTopic() as command:
+                return self._on_create_topic(command)
+            case DeleteTopic() as command:
+                return self._on_delete_topic(command)
+            case OpenProducer() as command:
+                return self._on_open_producer(command)
+            case CreateGroup() as command:
+                return self._on_create_group(command)
+            case DeleteGroup() as command:
+                return self._on_delete_group(command)
+            case Seek() as command:
+                return self._on_seek(command)
+            case PauseGroup() as command:
+                return self._on_pause_group(command)
+            case Purge() as command:
+                return self._on_purge(command)
+            case Discard() as command:
+                return self._on_discard(command)
+            case Redrive() as command:
+                return self._on_redrive(command)
+            case Join() as command:
+                return self._on_join(command)
+            case Heartbeat() as command:
+                return self._on_heartbeat(command)
+            case Commit() as command:
+                return self._on_commit(command)
+            case Leave() as command:
+                return self._on_leave(command)
+            case Tick() as command:
+                return self._on_tick(command)
+            case Found() as command:
+                return self._on_found(command)
+            case never:
+                assert_never(never)
+
+    # -- questions; they change nothing ------------------------------------------------------------
+
+    def topic_named(self, name: str) -> Topic:
+        """The topic, which must exist."""
+        number = self.names.get(name)
+        if number is None:
+            raise TopicNotFound(f"there is no topic {name!r}; make it with create_topic({name!r})")
+        return self.topics[number]
+
+    def is_ready(self, topic: int, group: str, now_ms: int) -> bool:
+        """Whether a receive is worth an entry: something may be ready, or it must be answered."""
+        known = self.topics.get(topic)
+        if known is None or group not in known.groups:
+            return True
+        state = known.groups[group]
+        if state.members.members:
+            return True
+        return not state.paused and any(view.is_ready(now_ms) for view in state.views)
+
+    def ready_count(self, topic: int, group: str) -> int:
+        """At most how many messages the group could be given now."""
+        known = self.topics.get(topic)
+        if known is None or group not in known.groups:
+            return 1
+        return sum(v.partition.end - v.settled.count - v.leased for v in known.groups[group].views)
+
+    def next_due_ms(self, topic: int, group: str) -> int | None:
+        """When a waiting message of the group becomes ready by itself."""
+        known = self.topics.get(topic)
+        if known is None or group not in known.groups or known.groups[group].paused:
+            return None
+        dues = [view.next_due_ms() for view in known.groups[group].views]
+        return min((due for due in dues if due is not None), default=None)
+
+    def next_tick_ms(self) -> int | None:
+        """When the next lease, life or session ends: an entry should be applied then.
+
+        Timers of what has ended otherwise are forgotten here. That changes no answer: they would
+        have done nothing, and `dump` leaves them out.
+        """
+        while self._timers and not self._matters(self._timers[0]):
+            heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def browse(
+        self, topic: int, positions: dict[int, int], limit: int, *, pending: bool = False
+    ) -> tuple[list[Slice], dict[int, int]]:
+        """Up to `limit` messages from `positions` (partition to offset) on, oldest first, no lease.
+
+        Returns where to go on. With `pending`, only what some group has not settled.
+        """
+        known = self._topic(topic)
+        parts = [
+            self._browsed(known, number, start, pending) for number, start in positions.items()
+        ]
+        found: list[Slice] = []
+        ahead = dict(positions)
+        for piece in heap_merge(*parts, key=lambda piece: (piece.time_ms, piece.partition)):
+            count = min(piece.count, limit)
+            found.append(replace(piece, count=count))
+            ahead[piece.partition] = piece.offset + count
+            limit -= count
+            if limit <= 0:
+                return found, ahead
+        return found, {number: known.partitions[number].end for number in positions}
+
+    @staticmethod
+    def _browsed(topic: Topic, number: int, start: int, pending: bool) -> Iterator[Slice]:
+        partition = topic.partitions[number]
+        views = [group.views[number] for group in topic.groups.values()] if pending else []
+        for extent in partition.since(start):
+            wanted = list(partition.removed.gaps(max(start, extent.first), extent.end))
+            if views:
+                gaps = [gap for view in views for a, b in wanted for gap in view.settled.gaps(a, b)]
+                wanted = merge(gaps)
+            for low, high in wanted:
+                yield replace(extent.slice(low, high, 0), partition=number)
+
+    def stats(self, topic: int, now_ms: int) -> TopicStats:
+        """A topic as numbers."""
+        return self._topic(topic).stats(max(now_ms, self.now_ms))
+
+    def live_indexes(self) -> list[int]:
+        """The log entries whose batches are still needed, sorted."""
+        found = {
+            extent.index: None
+            for topic in self.topics.values()
+            for partition in topic.partitions
+            for extent in partition.live()
+        }
+        return sorted(found)
+
+    def check(self) -> None:
+        """Every invariant; tests and simulations call it after each step."""
+        assert {topic.name: number for number, topic in self.topics.items()} == self.names
+        for topic in self.topics.values():
+            topic.check()
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def _on_found(self, command: Found) -> Reply:
+        assert not self.secret, "a log is founded once"
+        self.secret = command.secret
+        self.created_ms = command.created_ms
+        return Done()
+
+    def _on_create_topic(self, command: CreateTopic) -> Reply:
+        number = self.names.get(command.name)
+        if number is not None:
+            if self.topics[number].policy != command.policy:
+                raise TopicExists(
+                    f"topic {command.name!r} exists with another policy; use it as it is, or "
+                    "delete it first"
+                )
+            return TopicCreated(number, fresh=False)
+        if len(self.topics) >= limits.TOPICS_MAX:
+            raise LimitExceeded(f"there are {limits.TOPICS_MAX} topics already; delete some")
+        topic = self._make_topic(command.name, command.policy)
+        dead_letter = command.policy.dead_letter
+        if dead_letter is not None and dead_letter not in self.names:
+            self._make_topic(dead_letter, TopicPolicy())
+        return TopicCreated(topic.number, fresh=True)
+
+    def _make_topic(self, name: str, policy: TopicPolicy) -> Topic:
+        self._numbers += 1
+        topic = Topic(self._numbers, name, policy)
+        self.topics[topic.number] = topic
+        self.names[name] = topic.number
+        return topic
+
+    def _on_delete_topic(self, command: DeleteTopic) -> Reply:
+        topic = self._topic(command.topic)
+        del self.topics[topic.number], self.names[topic.name]
+        self._wake(topic)
+        return Done()
+
+    def _topic(self, number: int) -> Topic:
+        topic = self.topics.get(number)
+        if topic is None:
+            raise TopicNotFound("the topic was deleted; make it again with create_topic")
+        return topic
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def _on_send(self, command: Send) -> Reply:
+        topic = self._topic(command.topic)
+        columns = self._columns(command.attributes)
+        answers: list[Sent | Exception] = []
+        at = row = 0
+        for count in command.requests:
+            runs = command.runs[at : at + count]
+            try:
+                self._check_send(topic, command, runs)
+            except QuiverError as refusal:
+                answers.append(refusal)
+            else:
+                answers.append(self._place(topic, command, runs, row, columns))
+            at += count
+            row += sum(run.rows for run in runs)
+        topic.catch_up(self.now_ms)
+        self._wake(topic)
+        return SentMany(tuple(answers))
+
+    def _check_send(self, topic: Topic, command: Send, runs: tuple[Run, ...]) -> None:
+        """Refuse what cannot be stored; nothing has changed yet."""
+        rows = sum(run.rows for run in runs)
+        limit = topic.policy.max_backlog
+        if limit is not None and topic.unsettled() + rows > limit:
+            raise QueueFull(
+                f"topic {topic.name!r} may hold {limit} unsettled messages and has "
+                f"{topic.unsettled()}; retry when consumers have caught up"
+            )
+        if command.attributes is not None and command.attributes.dedup_ids:
+            self._forget_dedup(topic)
+            if len(topic.dedup) + rows > limits.DEDUP_IDS_MAX:
+                raise QueueFull(
+                    f"topic {topic.name!r} remembers {len(topic.dedup)} dedup ids and may not "
+                    "remember more; retry later, or make dedup_window shorter"
+                )
+        if command.producer is not None:
+            self._check_producer(topic, command.producer.name, command.producer.epoch)
+            stored = topic.producers[command.producer.name].sequence
+            first = command.producer.sequence
+            if first > stored or first < stored < first + rows:
+                raise InvalidRequest(
+                    f"producer {command.producer.name!r} has {stored} messages stored, and these "
+                    f"would be {first} to {first + rows}; open it again to go on from {stored}"
+                )
+
+    def _place(
+        self,
+        topic: Topic,
+        command: Send,
+        runs: tuple[Run, ...],
+        row: int,
+        columns: Columns | None,
+    ) -> Sent:
+        """Append a request's rows; `row` counts from the first row of the command."""
+        producer = topic.producers[command.producer.name] if command.producer else None
+        if command.producer and producer and command.producer.sequence < producer.sequence:
+            rows = sum(run.rows for run in runs)
+            topic.duplicates += rows
+            return Sent((Placed(-1, -1, rows, 0, 0, duplicate=True),))
+        dedup_ids = command.attributes.dedup_ids if command.attributes else ()
+        placed: list[Placed] = []
+        for run in runs:
+            partition = topic.partitions[run.partition]
+            for piece in self._new_rows(topic, partition, row, run, command, dedup_ids):
+                if not piece.duplicate:
+                    base = piece.row - command.first_row
+                    nbytes = run.nbytes * piece.count // run.rows
+                    partition.append(piece.count, piece.index, piece.row, self.now_ms, nbytes,
+                                     columns, base)  # fmt: skip
+                    topic.sent += piece.count
+                    self._start_lives(topic, partition, piece, columns, base)
+                else:
+                    topic.duplicates += piece.count
+                placed.append(piece)
+            row += run.rows
+        if producer is not None:
+            producer.sequence += sum(run.rows for run in runs)
+        return Sent(tuple(placed))
+
+    def _new_rows(
+        self,
+        topic: Topic,
+        partition: Partition,
+        row: int,
+        run: Run,
+        command: Send,
+        dedup_ids: tuple[str | None, ...],
+    ) -> list[Placed]:
+        """Where the rows of a run go; those whose dedup id is known stay where they are."""
+        first = command.first_row + row
+        if not dedup_ids:
+            return [Placed(run.partition, partition.end, run.rows, self.index, first)]
+        pieces: list[Placed] = []
+        offset = partition.end
+        for at in range(run.rows):
+            dedup_id = dedup_ids[row + at]
+            known = topic.dedup.get(dedup_id) if dedup_id is not None else None
+            if known is not None:
+                where = known[1]
+                pieces.append(
+                    Placed(where.partition, where.offset, 1, where.index, where.row, duplicate=True)
+                )
+                continue
+            piece = Placed(run.partition, offset, 1, self.index, first + at)
+            if dedup_id is not None:
+                topic.dedup[dedup_id] = (self.now_ms + topic.policy.dedup_window_ms, piece)
+            pieces.append(piece)
+            offset += 1
+        return pieces
+
+    def _start_lives(
+        self, topic: Topic, partition: Partition, piece: Placed, columns: Columns | None, base: int
+    ) -> None:
+        if columns is None or not columns.expires_at:
+            return
+        for at in range(piece.count):
+            expires_at = columns.expires_at[base + at]
+            if expires_at:
+                self._set_timer(
+                    (expires_at, LIFE, topic.number, partition.number, piece.offset + at, 0)
+                )
+
+    @staticmethod
+    def _columns(attributes: Attributes | None) -> Columns | None:
+        if attributes is None or not (
+            attributes.keys
+            or attributes.priorities
+            or attributes.deliver_at
+            or attributes.expires_at
+        ):
+            return None
+        return Columns(attributes)
+
+    def _forget_dedup(self, topic: Topic) -> None:
+        while topic.dedup:
+            oldest = next(iter(topic.dedup))
+            if topic.dedup[oldest][0] > self.now_ms:
+                return
+            del topic.dedup[oldest]
+
+    def _on_open_producer(self, command: OpenProducer) -> Reply:
+        topic = self._topic(command.topic)
+        known = topic.producers.pop(command.name, None)
+        if known is None and len(topic.producers) >= limits.PRODUCERS_MAX:
+            del topic.producers[next(iter(topic.producers))]
+        producer = Producer(self.index, known.sequence if known else 0)
+        topic.producers[command.name] = producer
+        return ProducerOpened(producer.epoch, producer.sequence)
+
+    def _check_producer(self, topic: Topic, name: str, epoch: int) -> None:
+        known = topic.producers.get(name)
+        if known is None or known.epoch != epoch:
+            raise ProducerFenced(
+                f"another producer has been opened as {name!r} on topic {topic.name!r}; "
+                "this one may no longer send"
+            )
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def _on_receive(self, command: Receive) -> Reply:
+        topic = self._topic(command.topic)
+        group = topic.groups.get(command.group)
+        if group is None:
+            group = self._make_group(topic, command.group, Position(), "at-least-once")
+        if group.members.members:
+            raise InvalidRequest(
+                f"group {group.name!r} has members that own whole partitions; join it instead of "
+                "receiving, or receive with another group"
+            )
+        deadline_ms = self.now_ms + command.lease_ms
+        at_most_once = group.guarantee == "at-most-once"
+        slices: list[Slice] = []
+        room = command.max_messages
+        room_bytes = limits.RECEIVE_BYTES_MAX
+        count = len(group.views)
+        for turn in range(count if not group.paused else 0):
+            view = group.views[(self.index + turn) % count]
+            taken = view.take(room, command.per_key, self.now_ms)
+            if not taken:
+                continue
+            kept, pieces, nbytes = self._fit(view, taken, room_bytes, fresh=not slices)
+            slices += pieces
+            room -= sum(end - start for start, end, _ in kept)
+            room_bytes -= nbytes
+            if at_most_once:
+                for start, end, _ in kept:
+                    view.settle(start, end, self.now_ms)
+            elif kept:
+                view.lease(self.index, command.consumer, kept, deadline_ms)
+                self._set_timer(
+                    (deadline_ms, LEASE, topic.number, group.number, view.partition.number,
+                     self.index)
+                )  # fmt: skip
+            if room <= 0 or room_bytes <= 0:
+                break
+        got = command.max_messages - room
+        group.delivered += got
+        if at_most_once and got:
+            group.acked += got
+            self._trim(topic)
+        return Received(
+            topic.number, group.number, self.index, deadline_ms, tuple(slices), at_most_once
+        )
+
+    def _fit(
+        self, view: View, taken: list[tuple[int, int, int]], room: int, *, fresh: bool
+    ) -> tuple[list[tuple[int, int, int]], list[Slice], int]:
+        """Find where the taken messages are; what would be too many bytes goes back, all but one."""
+        kept: list[tuple[int, int, int]] = []
+        slices: list[Slice] = []
+        nbytes = 0
+        number = view.partition.number
+        for start, end, attempts in taken:
+            position = start
+            for piece, piece_bytes in view.partition.slices(start, end, attempts + 1):
+                fits = piece.count
+                if nbytes + piece_bytes > room:
+                    fits = max((room - nbytes) * piece.count // piece_bytes, 0)
+                    if not fits and fresh and not slices:
+                        fits = 1
+                if fits:
+                    slices.append(
+                        Slice(number, piece.offset, fits, piece.index, piece.row, piece.time_ms,
+                              piece.attempt, piece.origin)
+                    )  # fmt: skip
+                    nbytes += piece_bytes * fits // piece.count
+                    position += fits
+                if fits < piece.count:
+                    room = nbytes  # nothing more
+                    break
+            if position > start:
+                kept.append((start, position, attempts))
+            if position < end:
+                view.untake(position, end, attempts, self.now_ms)
+        return kept, slices, nbytes
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    def _on_settle(self, command: Settle) -> Reply:
+        topic, group = self._lease_owner(command)
+        return self._settle(topic, group, command)
+
+    def _lease_owner(self, command: Settle) -> tuple[Topic, Group]:
+        topic = self.topics.get(command.topic)
+        if topic is not None:
+            for group in topic.groups.values():
+                if group.number == command.group:
+                    if command.action == "dead_letter" and topic.policy.dead_letter is None:
+                        raise InvalidRequest(
+                            f"topic {topic.name!r} has no dead-letter topic; make it with "
+                            "create_topic(…, dead_letter=…), or nack instead"
+                        )
+                    if any(held.partition >= len(group.views) for held in command.held):
+                        raise ReceiptInvalid("the receipt names a partition that does not exist")
+                    return topic, group
+        raise ReceiptInvalid("the receipt belongs to a topic or group that was deleted")
+
+    def _settle(self, topic: Topic, group: Group, command: Settle) -> Settled:
+        count = refused = 0
+        deadline_ms = self.now_ms + command.lease_ms
+        for held in command.held:
+            view = group.views[held.partition]
+            for start, end in held.ranges:
+                done = self._settle_range(topic, group, view, held.epoch, start, end, command)
+                count += done
+                refused += end - start - done
+            if command.action == "extend" and held.epoch in view.leases:
+                self._set_timer(
+                    (deadline_ms, LEASE, topic.number, group.number, held.partition, held.epoch)
+                )
+        if command.action == "ack":
+            group.acked += count
+        elif command.action == "nack":
+            group.nacked += count
+        if command.action != "extend":
+            self._trim(topic)
+            if command.action == "nack" or topic.policy.order != "none":
+                self._wake(topic)
+        return Settled(count, refused, deadline_ms if command.action == "extend" else 0)
+
+    def _settle_range(
+        self, topic: Topic, group: Group, view: View, epoch: int, start: int, end: int,
+        command: Settle,
+    ) -> int:  # fmt: skip
+        """Settle what the lease holds of `start … end`; return how many messages that were."""
+        if command.action == "extend":
+            lease = view.leases.get(epoch)
+            return lease.extend(start, end, self.now_ms + command.lease_ms) if lease else 0
+        count = 0
+        for low, high, attempt in view.release(epoch, start, end):
+            count += high - low
+            match command.action:
+                case "ack":
+                    view.settle(low, high, self.now_ms)
+                case "dead_letter":
+                    self._bury(topic, group, view, low, high, attempt, command.reason)
+                case "nack":
+                    delay_ms = command.delay_ms
+                    if delay_ms is None:
+                        delay_ms = topic.policy.retry.delay_ms(attempt, command.seed ^ low)
+                    reason = command.reason or "nacked"
+                    self._retry(topic, group, view, low, high, attempt, delay_ms, reason)
+        return count
+
+    def _retry(
+        self, topic: Topic, group: Group, view: View, start: int, end: int, attempt: int,
+        delay_ms: int, reason: str,
+    ) -> None:  # fmt: skip
+        """These failed: try again after `delay_ms`, or bury them if they had their last attempt."""
+        last = topic.policy.max_attempts
+        if last is not None and attempt >= last and topic.policy.dead_letter is not None:
+            self._bury(topic, group, view, start, end, attempt, reason)
+        else:
+            view.give_back(start, end, attempt, self.now_ms + delay_ms, self.now_ms)
+
+    def _bury(
+        self, topic: Topic, group: Group, view: View, start: int, end: int, attempt: int,
+        reason: str,
+    ) -> None:  # fmt: skip
+        """Move messages to the dead-letter topic: append there, settle here, in one step."""
+        name = topic.policy.dead_letter
+        assert name is not None
+        number = self.names.get(name)
+        target = self.topics[number] if number else self._make_topic(name, TopicPolicy())
+        origin = Origin(topic.name, view.partition.number, start, group.name, attempt,
+                        reason[: limits.REASON_CHARS_MAX], self.now_ms)  # fmt: skip
+        self._link(view.partition, start, end, target, origin)
+        view.settle(start, end, self.now_ms)
+        group.dead_lettered += end - start
+
+    def _link(
+        self, source: Partition, start: int, end: int, target: Topic, origin: Origin | None,
+        number: int | None = None,
+    ) -> None:  # fmt: skip
+        """Append messages of `source` to `target` by pointing at the same rows of the log.
+
+        Keys and priorities go along; delay and time to live have had their effect.
+        """
+        partition = target.partitions[
+            (source.number if number is None else number) % len(target.partitions)
+        ]
+        for extent in source.since(start):
+            if extent.first >= end:
+                break
+            low, high = max(start, extent.first), min(end, extent.end)
+            columns = None
+            if extent.columns is not None:
+                old = extent.columns.attributes
+                columns = self._columns(Attributes(old.keys, old.tenants, old.priorities))
+            partition.append(
+                high - low,
+                extent.index,
+                extent.row + low - extent.first,
+                self.now_ms,
+                extent.nbytes * (high - low) // extent.count,
+                columns,
+                extent.base + low - extent.first,
+                origin and shift(origin, low - start),
+            )
+        target.catch_up(self.now_ms)
+        self._wake(target)
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def _on_transact(self, command: Transact) -> Reply:
+        owners = [self._lease_owner(settle) for settle in command.settles]
+        self._check_leases(command, owners)
+        backlog: dict[int, int] = {}
+        for send in command.sends:
+            topic = self._topic(send.topic)
+            rows = sum(run.rows for run in send.runs)
+            backlog[topic.number] = backlog.get(topic.number, 0) + rows
+            limit = topic.policy.max_backlog
+            if limit is not None and topic.unsettled() + backlog[topic.number] > limit:
+                raise QueueFull(
+                    f"topic {topic.name!r} may hold {limit} unsettled messages; nothing of the "
+                    "transaction was done, retry it when consumers have caught up"
+                )
+            self._check_send(topic, send, send.runs)
+        for (topic, group), settle in zip(owners, command.settles, strict=True):
+            self._settle(topic, group, settle)
+        sent: list[Sent] = []
+        for send in command.sends:
+            topic = self._topic(send.topic)
+            sent.append(self._place(topic, send, send.runs, 0, self._columns(send.attributes)))
+            topic.catch_up(self.now_ms)
+            self._wake(topic)
+        return Transacted(tuple(sent))
+
+    def _check_leases(self, command: Transact, owners: list[tuple[Topic, Group]]) -> None:
+        """Every offset to settle is held, and is named once."""
+        named: dict[tuple[int, int, int], list[Range]] = {}
+        for (_, group), settle in zip(owners, command.settles, strict=True):
+            for held in settle.held:
+                lease = group.views[held.partition].leases.get(held.epoch)
+                for start, end in held.ranges:
+                    if lease is None or not lease.holds(start, end):
+                        raise ReceiptExpired(
+                            "a lease of the transaction has ended, so nothing of it was done; "
+                            "the message is or will be delivered again"
+                        )
+                    key = (group.number, held.partition, held.epoch)
+                    named.setdefault(key, []).append((start, end))
+        for ranges in named.values():
+            total = sum(end - start for start, end in ranges)
+            if total != sum(end - start for start, end in merge(ranges)):
+                raise InvalidRequest("a transaction settles the same message twice")
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def _make_group(
+        self, topic: Topic, name: str, position: Position, guarantee: Guarantee
+    ) -> Group:
+        if len(topic.groups) >= limits.GROUPS_MAX:
+            raise LimitExceeded(f"topic {topic.name!r} has {limits.GROUPS_MAX} groups already")
+        self._numbers += 1
+        group = Group(self._numbers, name, guarantee, len(topic.partitions))
+        group.views = [topic.view_at(part, position, self.now_ms) for part in topic.partitions]
+        topic.groups[name] = group
+        return group
+
+    def _on_create_group(self, command: CreateGroup) -> Reply:
+        topic = self._topic(command.topic)
+        group = topic.groups.get(command.group)
+        if group is None:
+            self._make_group(topic, command.group, command.position, command.guarantee)
+        elif group.guarantee != command.guarantee:
+            raise InvalidRequest(
+                f"group {group.name!r} exists and is {group.guarantee}; delete it first"
+            )
+        return Done()
+
+    def _on_delete_group(self, command: DeleteGroup) -> Reply:
+        topic = self._topic(command.topic)
+        topic.group(command.group)
+        del topic.groups[command.group]
+        self._trim(topic)
+        return Done()
+
+    def _on_seek(self, command: Seek) -> Reply:
+        topic = self._topic(command.topic)
+        group = topic.group(command.group)
+        wanted = command.position.partition
+        if wanted is not None and wanted >= len(topic.partitions):
+            raise InvalidRequest(
+                f"topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}"
+            )
+        for at, partition in enumerate(topic.partitions):
+            if wanted is None or wanted == at:
+                view = topic.view_at(partition, command.position, self.now_ms)
+                view.expired = group.views[at].expired
+                group.views[at] = view
+        self._trim(topic)
+        self._wake(topic)
+        return Done()
+
+    def _on_pause_group(self, command: PauseGroup) -> Reply:
+        topic = self._topic(command.topic)
+        topic.group(command.group).paused = command.paused
+        self._wake(topic)
+        return Done()
+
+    # -- taking messages out -----------------------------------------------------------------------
+
+    def _on_purge(self, command: Purge) -> Reply:
+        topic = self._topic(command.topic)
+        count = topic.unsettled()
+        for partition in topic.partitions:
+            if partition.end:
+                partition.removed.add(partition.first, partition.end)
+        for group in topic.groups.values():
+            for at, partition in enumerate(topic.partitions):
+                expired = group.views[at].expired
+                group.views[at] = topic.view_at(partition, Position("latest"), self.now_ms)
+                group.views[at].expired = expired
+        self._trim(topic)
+        return Moved(count)
+
+    def _on_discard(self, command: Discard) -> Reply:
+        topic = self._topic(command.topic)
+        count = 0
+        for partition, start, end in self._picked(topic, command.picks):
+            self._remove(topic, partition, start, end)
+            count += end - start
+        self._trim(topic)
+        return Moved(count)
+
+    def _on_redrive(self, command: Redrive) -> Reply:
+        topic = self._topic(command.topic)
+        target = self._topic(command.target) if command.target is not None else None
+        picked = self._picked(topic, command.picks)
+        moves: list[tuple[Partition, int, int, Topic, int | None]] = []
+        for partition, start, end in picked:
+            for extent in partition.since(start):
+                if extent.first >= end:
+                    break
+                low, high = max(start, extent.first), min(end, extent.end)
+                if target is not None:
+                    moves.append((partition, low, high, target, None))
+                    continue
+                if extent.origin is None:
+                    raise InvalidRequest(
+                        f"message {low} of {topic.name!r} is not a dead letter, so it is not "
+                        "known where it came from; say to=<topic>"
+                    )
+                back_to = self.topic_named(extent.origin.topic)
+                moves.append((partition, low, high, back_to, extent.origin.partition))
+        for partition, start, end, to, number in moves:
+            self._link(partition, start, end, to, None, number)
+            self._remove(topic, partition, start, end)
+        self._trim(topic)
+        return Moved(sum(end - start for _, start, end, _, _ in moves))
+
+    def _picked(self, topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, int]]:
+        """The picked messages that are still there for somebody and that nobody holds a lease on."""
+        found: list[tuple[Partition, int, int]] = []
+        for pick in picks:
+            if pick.partition >= len(topic.partitions):
+                raise InvalidRequest(f"topic {topic.name!r} has no partition {pick.partition}")
+            partition = topic.partitions[pick.partition]
+            wanted = [
+                gap
+                for start, end in merge(list(pick.ranges))
+                for gap in partition.removed.gaps(start, min(end, partition.end))
+            ]
+            views = [group.views[pick.partition] for group in topic.groups.values()]
+            if views:
+                pending = merge([gap for view in views for gap in view.unheld(wanted)])
+                held = merge([range_ for view in views for range_ in view.held_ranges()])
+                wanted = subtract(pending, held)
+            found += [(partition, start, end) for start, end in wanted]
+        return found
+
+    def _remove(self, topic: Topic, partition: Partition, start: int, end: int) -> None:
+        partition.removed.add(start, end)
+        for group in topic.groups.values():
+            group.views[partition.number].drop(start, end, self.now_ms)
+
+    def _trim(self, topic: Topic) -> None:
+        """Drop the oldest messages that everybody is done with, as far as retention allows."""
+        for partition in topic.partitions:
+            views = [group.views[partition.number] for group in topic.groups.values()]
+            low = min((view.settled.low for view in views), default=0)
+            low = max(low, partition.removed.low)
+            while partition.first < partition.end:
+                extent = next(partition.live())
+                if extent.end > low and not self._unwatched(topic, views):
+                    break
+                if not self._may_go(topic, partition, extent.time_ms, extent.first, extent.end):
+                    break
+                partition.drop_head()
+
+    @staticmethod
+    def _unwatched(topic: Topic, views: list[View]) -> bool:
+        """Nobody consumes the topic and it keeps history for a time or size: only that counts."""
+        return not views and topic.policy.retention.kind in ("time", "size")
+
+    def _may_go(
+        self, topic: Topic, partition: Partition, time_ms: int, start: int, end: int
+    ) -> bool:
+        """Whether retention lets go of messages that everybody has settled."""
+        retention = topic.policy.retention
+        if partition.removed.covers(start, end):
+            return True
+        match retention.kind:
+            case "settled":
+                return True
+            case "time":
+                return time_ms + retention.amount <= self.now_ms
+            case "size":
+                return sum(part.nbytes for part in topic.partitions) > retention.amount
+            case "forever":
+                return False
+
+    def _sweep(self, topic: Topic) -> None:
+        """Drop settled messages anywhere, also behind one that has been waiting for long."""
+        for partition in topic.partitions:
+            views = [group.views[partition.number] for group in topic.groups.values()]
+            keep = [
+                extent
+                for extent in partition.live()
+                if not (
+                    self._done_with(partition, views, extent.first, extent.end)
+                    and self._may_go(topic, partition, extent.time_ms, extent.first, extent.end)
+                )
+            ]
+            partition.retain(keep)
+
+    @staticmethod
+    def _done_with(partition: Partition, views: list[View], start: int, end: int) -> bool:
+        if not views:
+            return partition.removed.covers(start, end)
+        return all(view.settled.covers(start, end) for view in views)
+
+    # -- members -----------------------------------------------------------------------------------
+
+    def _on_join(self, command: Join) -> Reply:
+        topic = self._topic(command.topic)
+        group = topic.groups.get(command.group)
+        if group is None:
+            group = self._make_group(topic, command.group, Position(), "at-least-once")
+        if any(view.leases for view in group.views):
+            raise InvalidRequest(
+                f"group {group.name!r} has leased messages out; settle them before joining it, "
+                "or join another group"
+            )
+        member = group.members.join(command.member, command.session_ms, self.now_ms)
+        self._set_timer((member.deadline_ms, SESSION, topic.number, group.number, member.number, 0))
+        self._wake(topic)
+        return self._assigned(group, command.member)
+
+    def _on_heartbeat(self, command: Heartbeat) -> Reply:
+        topic = self._topic(command.topic)
+        group = topic.group(command.group)
+        group.members.beat(command.member, command.released, self.now_ms)
+        if command.released:
+            self._wake(topic)
+        return self._assigned(group, command.member)
+
+    def _on_commit(self, command: Commit) -> Reply:
+        topic = self._topic(command.topic)
+        group = topic.group(command.group)
+        members = group.members
+        members.beat(command.member, (), self.now_ms)
+        for partition, offset in command.offsets:
+            if members.owner.get(partition) != command.member:
+                raise MemberFenced(
+                    f"member {command.member!r} does not own partition {partition}; what it "
+                    "processed there since its last commit will be processed by the new owner"
+                )
+            if offset > topic.partitions[partition].end:
+                raise InvalidRequest(f"partition {partition} has no offset {offset} yet")
+        count = 0
+        for partition, offset in command.offsets:
+            view = group.views[partition]
+            for start, end in list(view.settled.gaps(0, offset)):
+                count += end - start
+                view.drop(start, end, self.now_ms)
+        group.acked += count
+        self._trim(topic)
+        return self._assigned(group, command.member)
+
+    def _on_leave(self, command: Leave) -> Reply:
+        topic = self._topic(command.topic)
+        topic.group(command.group).members.leave(command.member)
+        self._wake(topic)
+        return Done()
+
+    def _assigned(self, group: Group, member: str) -> Assigned:
+        owned = group.members.owned(member)
+        return Assigned(
+            group.members.generation,
+            tuple((partition, group.views[partition].settled.low) for partition in owned),
+            tuple(group.members.revoked(member)),
+        )
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def _on_tick(self, command: Tick) -> Reply:
+        if command.sweep:
+            for topic in self.topics.values():
+                self._trim(topic)
+                self._sweep(topic)
+        return Done()
+
+    def _advance(self, now_ms: int) -> None:
+        """End what is due by `now_ms`; lives beyond the bound end with the next entry."""
+        self.now_ms = now_ms
+        lives: dict[tuple[int, int], list[Range]] = {}
+        room = limits.EXPIRE_MAX
+        while self._timers and self._timers[0][0] <= now_ms and room > 0:
+            _, kind, number, first, second, third = heappop(self._timers)
+            topic = self.topics.get(number)
+            if topic is None:
+                continue
+            match kind:
+                case 0:
+                    self._end_lease(topic, first, second, third)
+                case 1:
+                    lives.setdefault((number, first), []).append((second, second + 1))
+                    room -= 1
+                case _:
+                    self._end_session(topic, first, second)
+        for (number, at), offsets in lives.items():
+            self._end_lives(self.topics[number], at, merge(offsets))
+
+    def _end_lease(self, topic: Topic, number: int, partition: int, epoch: int) -> None:
+        group = self._numbered(topic, number)
+        if group is None:
+            return
+        view = group.views[partition]
+        for start, end, attempt in view.release_due(epoch, self.now_ms):
+            group.timed_out += end - start
+            self._retry(topic, group, view, start, end, attempt, 0, "lease expired")
+            self._wake(topic)
+
+    def _end_lives(self, topic: Topic, at: int, ranges: list[Range]) -> None:
+        partition = topic.partitions[at]
+        views = [group.views[at] for group in topic.groups.values()]
+        for view in views:
+            view.expire(ranges, self.now_ms)
+        for start, end in ranges:
+            if end > partition.first:
+                partition.removed.add(start, end)
+        self._trim(topic)
+        self._wake(topic)
+
+    def _end_session(self, topic: Topic, number: int, member_number: int) -> None:
+        group = self._numbered(topic, number)
+        name = group.members.by_number(member_number) if group is not None else None
+        if group is None or name is None:
+            return
+        deadline_ms = group.members.members[name].deadline_ms
+        if deadline_ms > self.now_ms:
+            timer = (deadline_ms, SESSION, topic.number, number, member_number, 0)
+            self._set_timer(timer)
+        else:
+            group.members.leave(name)
+            self._wake(topic)
+
+    @staticmethod
+    def _numbered(topic: Topic, number: int) -> Group | None:
+        return next((group for group in topic.groups.values() if group.number == number), None)
+
+    def _set_timer(self, timer: Timer) -> None:
+        heappush(self._timers, timer)
+        if len(self._timers) > self._clear_timers_at:
+            self._timers = [timer for timer in self._timers if self._matters(timer)]
+            heapify(self._timers)
+            self._clear_timers_at = max(TIMERS_MIN, 2 * len(self._timers))
+
+    def _matters(self, timer: Timer) -> bool:
+        """Whether what the timer would end is still there."""
+        _, kind, number, first, second, third = timer
+        topic = self.topics.get(number)
+        if topic is None:
+            return False
+        if kind == LIFE:
+            partition = topic.partitions[first]
+            return second >= partition.first and second not in partition.removed
+        group = self._numbered(topic, first)
+        if group is None:
+            return False
+        if kind == LEASE:
+            lease = group.views[second].leases.get(third)
+            return lease is not None and any(piece[3] <= timer[0] for piece in lease.held)
+        return group.members.by_number(second) is not None
+
+    def _wake(self, topic: Topic) -> None:
+        self._woken[topic.number] = None
+
+    # -- as plain data -----------------------------------------------------------------------------
+
+    def dump(self) -> list[Any]:
+        """The whole state, as lists, numbers, strings and bytes."""
+        return [
+            self.index,
+            self.now_ms,
+            self.secret,
+            self.created_ms,
+            self._numbers,
+            [topic.dump() for topic in self.topics.values()],
+            sorted({timer: None for timer in self._timers if self._matters(timer)}),
+        ]
+
+    @classmethod
+    def load(cls, data: list[Any]) -> "Delivery":
+        """What `dump` gave."""
+        made = cls()
+        (made.index, made.now_ms, made.secret, made.created_ms, made._numbers, topics,
+         timers) = data  # fmt: skip
+        for topic in (Topic.load(topic_data) for topic_data in topics):
+            made.topics[topic.number] = topic
+            made.names[topic.name] = topic.number
+        made._timers = [tuple(timer) for timer in timers]
+        return made

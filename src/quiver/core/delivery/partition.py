@@ -1,0 +1,281 @@
+"""A partition: which offsets exist, where in the log their bytes are, and what is special about them.
+
+Messages that were sent together are one `Extent`. The core never sees a body: an extent says "rows
+`row …` of the batch in entry `index`". A dead letter is an extent of the dead-letter topic that
+points at the same rows, so moving a message copies nothing and cannot lose it.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from typing import Any, Final
+
+from quiver.core.delivery.offsets import OffsetSet
+from quiver.model.commands import Attributes
+from quiver.model.replies import Origin, Slice
+
+COMPACT_AT: Final = 1_024  # dropped extents kept at the head of the list before it is shortened
+
+
+class Columns:
+    """`Attributes` made indexable by row."""
+
+    __slots__ = ("attributes", "deliver_at", "expires_at", "keys", "priorities", "tenants")
+
+    def __init__(self, attributes: Attributes) -> None:
+        """Views over the attribute bytes; nothing is copied."""
+        self.attributes = attributes
+        self.keys = memoryview(attributes.keys).cast("Q")
+        self.tenants = memoryview(attributes.tenants or attributes.keys).cast("Q")
+        self.priorities = attributes.priorities
+        self.deliver_at = memoryview(attributes.deliver_at).cast("q")
+        self.expires_at = memoryview(attributes.expires_at).cast("q")
+
+
+class Extent:
+    """Messages `first … first + count`, appended by one entry."""
+
+    __slots__ = ("base", "columns", "count", "first", "index", "nbytes", "origin", "row", "time_ms")
+
+    def __init__(
+        self,
+        first: int,
+        count: int,
+        index: int,
+        row: int,
+        time_ms: int,
+        nbytes: int,
+        columns: Columns | None,
+        base: int,
+        origin: Origin | None,
+    ) -> None:
+        """Row `base` of `columns` describes the first message."""
+        self.first = first
+        self.count = count
+        self.index = index
+        self.row = row
+        self.time_ms = time_ms
+        self.nbytes = nbytes
+        self.columns = columns
+        self.base = base
+        self.origin = origin
+
+    @property
+    def end(self) -> int:
+        """The offset after the last one."""
+        return self.first + self.count
+
+    def slice(self, start: int, end: int, attempt: int) -> Slice:
+        """The part `start … end` as a reader needs it."""
+        skip = start - self.first
+        origin = self.origin
+        if origin is not None and skip:
+            origin = shift(origin, skip)
+        return Slice(
+            0, start, end - start, self.index, self.row + skip, self.time_ms, attempt, origin
+        )
+
+
+def shift(origin: Origin, skip: int) -> Origin:
+    """The origin of a message `skip` further on."""
+    return Origin(
+        origin.topic,
+        origin.partition,
+        origin.offset + skip,
+        origin.group,
+        origin.attempts,
+        origin.reason,
+        origin.time_ms,
+    )
+
+
+class Partition:
+    """The messages of one partition, oldest extent first. `first … end` is what may still exist."""
+
+    __slots__ = ("_head", "_starts", "end", "extents", "has_ttl", "nbytes", "number", "removed")
+
+    def __init__(self, number: int) -> None:
+        """An empty partition."""
+        self.number = number
+        self.end = 0
+        self.nbytes = 0
+        self.has_ttl = False  # some message here has had a time to live: worth looking
+        self.removed = OffsetSet()  # purged, discarded, redriven or expired: gone for every group
+        self.extents: list[Extent] = []
+        self._starts: list[int] = []
+        self._head = 0  # extents before it are dropped
+
+    @property
+    def first(self) -> int:
+        """The oldest offset that still exists, or `end`."""
+        return self._starts[self._head] if self._head < len(self._starts) else self.end
+
+    def append(
+        self,
+        count: int,
+        index: int,
+        row: int,
+        time_ms: int,
+        nbytes: int,
+        columns: Columns | None = None,
+        base: int = 0,
+        origin: Origin | None = None,
+    ) -> int:
+        """Add messages at the end; return the offset of the first."""
+        first = self.end
+        self.end += count
+        self.nbytes += nbytes
+        self.has_ttl = self.has_ttl or (columns is not None and len(columns.expires_at) > 0)
+        last = self.extents[-1] if self._head < len(self.extents) else None
+        if (
+            last is not None
+            and last.end == first
+            and last.index == index
+            and last.row + last.count == row
+            and last.columns is columns
+            and last.origin is None
+            and origin is None
+        ):
+            last.count += count
+            last.nbytes += nbytes
+        else:
+            self.extents.append(
+                Extent(first, count, index, row, time_ms, nbytes, columns, base, origin)
+            )
+            self._starts.append(first)
+        return first
+
+    def live(self) -> Iterator[Extent]:
+        """The extents that still exist."""
+        for at in range(self._head, len(self.extents)):
+            yield self.extents[at]
+
+    def since(self, offset: int) -> Iterator[Extent]:
+        """The extents that reach beyond `offset`."""
+        at = max(bisect_right(self._starts, offset) - 1, self._head)
+        for found in range(at, len(self.extents)):
+            if self.extents[found].end > offset:
+                yield self.extents[found]
+
+    def find(self, offset: int) -> Extent:
+        """The extent that holds `offset`, which must exist."""
+        extent = self.extents[bisect_right(self._starts, offset) - 1]
+        assert extent.first <= offset < extent.end
+        return extent
+
+    def slices(self, start: int, end: int, attempt: int = 0) -> Iterator[tuple[Slice, int]]:
+        """Where the messages `start … end` are, and how many bytes each piece has."""
+        for extent in self.since(start):
+            if extent.first >= end:
+                return
+            low, high = max(start, extent.first), min(end, extent.end)
+            piece = extent.slice(low, high, attempt)
+            yield piece, extent.nbytes * piece.count // extent.count
+
+    def drop_head(self) -> None:
+        """Forget the oldest extent."""
+        self.nbytes -= self.extents[self._head].nbytes
+        self._head += 1
+        if self._head >= COMPACT_AT and self._head * 2 >= len(self.extents):
+            self._compact()
+
+    def retain(self, keep: list[Extent]) -> None:
+        """Forget all extents but these."""
+        self.extents = keep
+        self._starts = [extent.first for extent in keep]
+        self._head = 0
+        self.nbytes = sum(extent.nbytes for extent in keep)
+        self.has_ttl = any(x.columns is not None and len(x.columns.expires_at) for x in keep)
+
+    def offset_at(self, time_ms: int) -> int:
+        """The first message that was stored at `time_ms` or later."""
+        low, high = self._head, len(self.extents)
+        while low < high:
+            middle = (low + high) // 2
+            if self.extents[middle].time_ms < time_ms:
+                low = middle + 1
+            else:
+                high = middle
+        return self._starts[low] if low < len(self._starts) else self.end
+
+    def key_of(self, offset: int) -> int:
+        """The key's hash, 0 for none."""
+        extent = self.find(offset)
+        columns = extent.columns
+        return columns.keys[extent.base + offset - extent.first] if columns and columns.keys else 0
+
+    def tenant_of(self, offset: int) -> int:
+        """The hash of the key's tenant, 0 for no key."""
+        extent = self.find(offset)
+        columns = extent.columns
+        if columns is None or not columns.keys:
+            return 0
+        return columns.tenants[extent.base + offset - extent.first]
+
+    def priority_of(self, offset: int) -> int:
+        """The message's priority."""
+        extent = self.find(offset)
+        columns = extent.columns
+        if columns is None or not columns.priorities:
+            return 0
+        return columns.priorities[extent.base + offset - extent.first]
+
+    def deliver_at_of(self, offset: int) -> int:
+        """When the message may be delivered first, 0 for at once."""
+        extent = self.find(offset)
+        columns = extent.columns
+        if columns is None or not columns.deliver_at:
+            return 0
+        return columns.deliver_at[extent.base + offset - extent.first]
+
+    def expires_at_of(self, offset: int) -> int:
+        """When the message is no longer wanted, 0 for never."""
+        extent = self.find(offset)
+        columns = extent.columns
+        if columns is None or not columns.expires_at:
+            return 0
+        return columns.expires_at[extent.base + offset - extent.first]
+
+    def _compact(self) -> None:
+        del self.extents[: self._head], self._starts[: self._head]
+        self._head = 0
+
+    def dump(self) -> list[Any]:
+        """As plain data; columns shared by extents are written once."""
+        tables: dict[int, int] = {}
+        columns: list[list[bytes]] = []
+        extents: list[list[Any]] = []
+        for extent in self.live():
+            table = -1
+            if extent.columns is not None:
+                table = tables.setdefault(id(extent.columns), len(columns))
+                if table == len(columns):
+                    a = extent.columns.attributes
+                    columns.append([a.keys, a.tenants, a.priorities, a.deliver_at, a.expires_at])
+            o = extent.origin
+            origin = o and [
+                o.topic, o.partition, o.offset, o.group, o.attempts, o.reason, o.time_ms
+            ]  # fmt: skip
+            extents.append(
+                [extent.first, extent.count, extent.index, extent.row, extent.time_ms,
+                 extent.nbytes, table, extent.base, origin]
+            )  # fmt: skip
+        return [self.end, self.removed.dump(), columns, extents]
+
+    @classmethod
+    def load(cls, number: int, data: list[Any]) -> "Partition":
+        """What `dump` gave."""
+        made = cls(number)
+        made.end, removed, columns, extents = data
+        made.removed = OffsetSet.load(removed)
+        tables = [Columns(Attributes(*row)) for row in columns]
+        made.retain(
+            [
+                Extent(
+                    first, count, index, row, time_ms, nbytes,
+                    tables[table] if table >= 0 else None, base,
+                    Origin(*origin) if origin else None,
+                )
+                for first, count, index, row, time_ms, nbytes, table, base, origin in extents
+            ]
+        )  # fmt: skip
+        return made

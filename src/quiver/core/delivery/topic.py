@@ -1,0 +1,222 @@
+"""A topic's state: partitions, groups, and what it remembers of senders."""
+
+from dataclasses import astuple
+from typing import Any
+
+from quiver.core.delivery.members import Members
+from quiver.core.delivery.partition import Partition
+from quiver.core.delivery.view import View, make_view
+from quiver.errors import GroupNotFound
+from quiver.model.commands import Position
+from quiver.model.replies import Placed
+from quiver.model.stats import GroupStats, TopicStats
+from quiver.model.topic import Guarantee, Retention, Retry, TopicPolicy
+
+
+class Group:
+    """An independent set of consumers: a view of each partition."""
+
+    __slots__ = ("acked", "dead_lettered", "delivered", "guarantee", "members", "nacked", "name",
+                 "number", "paused", "timed_out", "views")  # fmt: skip
+
+    def __init__(self, number: int, name: str, guarantee: Guarantee, partitions: int) -> None:
+        """The caller fills `views`."""
+        self.number = number
+        self.name = name
+        self.guarantee: Guarantee = guarantee
+        self.paused = False
+        self.views: list[View] = []
+        self.members = Members(partitions)
+        self.delivered = self.acked = self.nacked = self.timed_out = self.dead_lettered = 0
+
+    def stats(self, now_ms: int) -> GroupStats:
+        """The group as numbers."""
+        lag = sum(view.partition.end - view.settled.count for view in self.views)
+        in_flight = sum(view.leased for view in self.views)
+        delayed = sum(view.waiting(now_ms) for view in self.views)
+        oldest_ms = now_ms
+        for view in self.views:
+            low = view.settled.low
+            if low < view.partition.end:
+                oldest_ms = min(oldest_ms, view.partition.find(low).time_ms)
+        return GroupStats(
+            group=self.name,
+            lag=lag,
+            ready=max(lag - in_flight - delayed, 0),
+            in_flight=in_flight,
+            delayed=delayed,
+            oldest_age=(now_ms - oldest_ms) / 1000,
+            paused=self.paused,
+            guarantee=self.guarantee,
+            members=len(self.members.members),
+            delivered=self.delivered,
+            acked=self.acked,
+            nacked=self.nacked,
+            timed_out=self.timed_out,
+            dead_lettered=self.dead_lettered,
+            expired=sum(view.expired for view in self.views),
+        )
+
+
+class Producer:
+    """A named producer: its epoch, and how many of its messages are stored."""
+
+    __slots__ = ("epoch", "sequence")
+
+    def __init__(self, epoch: int, sequence: int) -> None:
+        """A newer epoch fences older ones."""
+        self.epoch = epoch
+        self.sequence = sequence
+
+
+class Topic:
+    """A named log with a policy."""
+
+    __slots__ = ("dedup", "duplicates", "groups", "name", "number", "partitions", "policy",
+                 "producers", "sent")  # fmt: skip
+
+    def __init__(self, number: int, name: str, policy: TopicPolicy) -> None:
+        """An empty topic."""
+        self.number = number
+        self.name = name
+        self.policy = policy
+        self.partitions = [Partition(at) for at in range(policy.partitions)]
+        self.groups: dict[str, Group] = {}
+        self.dedup: dict[str, tuple[int, Placed]] = {}  # id -> (forget at, where); oldest first
+        self.producers: dict[str, Producer] = {}  # least recently used first
+        self.sent = 0
+        self.duplicates = 0
+
+    def group(self, name: str) -> Group:
+        """The group, which must exist."""
+        group = self.groups.get(name)
+        if group is None:
+            raise GroupNotFound(
+                f"topic {self.name!r} has no group {name!r}; it is made by its first receive "
+                "or by create_group"
+            )
+        return group
+
+    @staticmethod
+    def start_of(partition: Partition, position: Position) -> int:
+        """The offset that a position means."""
+        match position.start:
+            case "earliest":
+                return partition.first
+            case "latest":
+                return partition.end
+            case "offset":
+                return min(max(position.value, partition.first), partition.end)
+            case "time":
+                return partition.offset_at(position.value)
+
+    def view_at(self, partition: Partition, position: Position, now_ms: int) -> View:
+        """A new view that starts at `position`."""
+        view = make_view(partition, self.policy, self.start_of(partition, position))
+        view.catch_up(now_ms)
+        return view
+
+    def catch_up(self, now_ms: int) -> None:
+        """Let every group look at what was appended."""
+        for group in self.groups.values():
+            for view in group.views:
+                view.catch_up(now_ms)
+
+    def unsettled(self) -> int:
+        """What the slowest group has not settled; all there is, without a group."""
+        if not self.groups:
+            return sum(part.end - part.removed.count for part in self.partitions)
+        return max(
+            sum(view.partition.end - view.settled.count for view in group.views)
+            for group in self.groups.values()
+        )
+
+    def stats(self, now_ms: int) -> TopicStats:
+        """The topic as numbers."""
+        groups = {name: group.stats(now_ms) for name, group in self.groups.items()}
+        oldest = max((stats.oldest_age for stats in groups.values()), default=0.0)
+        delayed = max((stats.delayed for stats in groups.values()), default=0)
+        if not groups:
+            firsts = [extent.time_ms for p in self.partitions for extent in p.live()]
+            oldest = (now_ms - min(firsts, default=now_ms)) / 1000
+        return TopicStats(
+            topic=self.name,
+            partitions=len(self.partitions),
+            depth=self.unsettled(),
+            in_flight=sum(stats.in_flight for stats in groups.values()),
+            delayed=delayed,
+            oldest_age=oldest,
+            stored=sum(extent.count for p in self.partitions for extent in p.live()),
+            stored_bytes=sum(p.nbytes for p in self.partitions),
+            sent=self.sent,
+            duplicates=self.duplicates,
+            groups=groups,
+        )
+
+    def check(self) -> None:
+        """Every invariant of the topic."""
+        for partition in self.partitions:
+            at = 0
+            for extent in partition.live():
+                assert extent.first >= at
+                assert extent.count > 0
+                at = extent.end
+            assert at <= partition.end
+            assert partition.nbytes == sum(extent.nbytes for extent in partition.live())
+        for group in self.groups.values():
+            group.members.check()
+            for view in group.views:
+                view.check()
+                assert view.next <= view.partition.end
+                exists = [(x.first, x.end) for x in view.partition.live()]
+                for start, end in view.settled.gaps(0, view.next):
+                    assert any((low <= start and end <= high) or (low < end and start < high)
+                               for low, high in exists), "an unsettled message was dropped"  # fmt: skip
+
+    def dump(self) -> list[Any]:
+        """As plain data."""
+        groups = [
+            [g.number, g.name, g.guarantee, g.paused, g.members.dump(),
+             [g.delivered, g.acked, g.nacked, g.timed_out, g.dead_lettered],
+             [view.dump() for view in g.views]]
+            for g in self.groups.values()
+        ]  # fmt: skip
+        dedup = [
+            [key, until, [w.partition, w.offset, w.count, w.index, w.row]]
+            for key, (until, w) in self.dedup.items()
+        ]
+        producers = [[name, x.epoch, x.sequence] for name, x in self.producers.items()]
+        return [self.number, self.name, astuple(self.policy), [x.dump() for x in self.partitions],
+                groups, dedup, producers, self.sent, self.duplicates]  # fmt: skip
+
+    @classmethod
+    def load(cls, data: list[Any]) -> "Topic":
+        """What `dump` gave."""
+        number, name, policy, partitions, groups, dedup, producers, sent, duplicates = data
+        made = cls(number, name, _load_policy(policy))
+        made.partitions = [Partition.load(at, part) for at, part in enumerate(partitions)]
+        for group_number, group_name, guarantee, paused, members, counts, views in groups:
+            group = Group(group_number, group_name, guarantee, len(made.partitions))
+            group.paused = paused
+            group.members = Members.load(len(made.partitions), members)
+            (group.delivered, group.acked, group.nacked, group.timed_out,
+             group.dead_lettered) = counts  # fmt: skip
+            for partition, view_data in zip(made.partitions, views, strict=True):
+                view = make_view(partition, made.policy, 0)
+                view.load(view_data)
+                group.views.append(view)
+            made.groups[group_name] = group
+        made.dedup = {key: (until, Placed(*where)) for key, until, where in dedup}
+        made.producers = {x: Producer(epoch, sequence) for x, epoch, sequence in producers}
+        made.sent, made.duplicates = sent, duplicates
+        return made
+
+
+def _load_policy(data: list[Any]) -> TopicPolicy:
+    """What `astuple` gave."""
+    (partitions, order, fair, partition_by, split_keys, retention, max_attempts, dead_letter, retry,
+     dedup_window_ms, max_backlog, compression) = data  # fmt: skip
+    return TopicPolicy(
+        partitions, order, fair, partition_by, tuple(split_keys), Retention(*retention),
+        max_attempts, dead_letter, Retry(*retry), dedup_window_ms, max_backlog, compression,
+    )  # fmt: skip

@@ -1,0 +1,506 @@
+"""A group's view of one partition: what is ready, waiting, leased and settled.
+
+Every offset below `next` is in exactly one place: settled, leased, waiting for a time (`due`), or
+ready. Offsets from `next` on have not been looked at. `settled` is the truth; the other places may
+still name an offset that was settled behind their back (purged, expired) and skip it when they
+come to it.
+
+`RangeView` serves topics where keys do not matter, in ranges. `KeyView` serves key order and
+fairness.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import Any
+
+from quiver import limits
+from quiver.core.delivery.chains import Chain, Chains, join
+from quiver.core.delivery.lanes import Lanes, Taken
+from quiver.core.delivery.offsets import OffsetSet, Range, merge, subtract
+from quiver.core.delivery.partition import Extent, Partition
+from quiver.model.topic import TopicPolicy
+
+Waiting = tuple[int, int, int, int]  # due_ms, start, end, attempts so far
+
+
+class Lease:
+    """Offsets one receive took; `held` is sorted pieces [start, end, attempt, deadline_ms]."""
+
+    __slots__ = ("consumer", "epoch", "held")
+
+    def __init__(self, epoch: int, consumer: str, held: list[list[int]]) -> None:
+        """`epoch` is the index of the entry that granted it, so it only grows."""
+        self.epoch = epoch
+        self.consumer = consumer
+        self.held = held
+
+    def holds(self, start: int, end: int) -> bool:
+        """Whether all of `start … end` is still held."""
+        position = start
+        for piece in self._touching(start, end):
+            if piece[0] > position:
+                return False
+            position = piece[1]
+        return position >= end
+
+    def release(self, start: int, end: int) -> list[Taken]:
+        """Let go of what is held of `start … end`; return those pieces with their attempt."""
+        pieces = self._touching(start, end)
+        if not pieces:
+            return []
+        released: list[Taken] = []
+        remain: list[list[int]] = []
+        for low, high, attempt, deadline in pieces:
+            if low < start:
+                remain.append([low, start, attempt, deadline])
+            if high > end:
+                remain.append([end, high, attempt, deadline])
+            released.append((max(low, start), min(high, end), attempt))
+        at = self._first(start)
+        self.held[at : at + len(pieces)] = remain
+        return released
+
+    def extend(self, start: int, end: int, deadline_ms: int) -> int:
+        """Hold what is held of `start … end` until `deadline_ms`; return how many messages."""
+        extended = self.release(start, end)
+        for low, high, attempt in extended:
+            self.held.append([low, high, attempt, deadline_ms])
+        self.held.sort()
+        return sum(high - low for low, high, _ in extended)
+
+    def _first(self, start: int) -> int:
+        at = bisect_right(self.held, start, key=lambda piece: piece[0])
+        return at - 1 if at and self.held[at - 1][1] > start else at
+
+    def _touching(self, start: int, end: int) -> list[list[int]]:
+        at = stop = self._first(start)
+        while stop < len(self.held) and self.held[stop][0] < end:
+            stop += 1
+        return self.held[at:stop]
+
+
+class View:
+    """What both kinds of view share."""
+
+    __slots__ = ("blocked_until_ms", "due", "expired", "leased", "leases", "next", "partition",
+                 "settled")  # fmt: skip
+
+    def __init__(self, partition: Partition, start: int) -> None:
+        """Everything before `start` counts as settled."""
+        self.partition = partition
+        self.settled = OffsetSet.below(start)
+        self.next = start
+        self.due: list[Waiting] = []
+        self.leases: dict[int, Lease] = {}
+        self.leased = 0
+        self.expired = 0  # messages whose time to live ended, since the view began
+        self.blocked_until_ms = 0  # in strict order a delayed message holds up all behind it
+
+    # -- what the kinds differ in ------------------------------------------------------------------
+
+    def _admit(self, extent: Extent, start: int, end: int, now_ms: int) -> int:
+        """Look at `start … end` for the first time; return where it stopped."""
+        raise NotImplementedError
+
+    def _pick(self, limit: int, per_key: int, now_ms: int) -> list[Taken]:
+        """Take ready messages."""
+        raise NotImplementedError
+
+    def _back(self, start: int, end: int, attempts: int, now_ms: int) -> None:
+        """These are ready again."""
+        raise NotImplementedError
+
+    def _park(self, due_ms: int, start: int, end: int, attempts: int) -> None:
+        """These are ready again at `due_ms`."""
+        heappush(self.due, (due_ms, start, end, attempts))
+
+    def _freed(self, start: int, end: int, now_ms: int) -> None:
+        """These no longer hold anything up."""
+
+    def is_ready(self, now_ms: int) -> bool:
+        """Whether a receive would probably get something."""
+        raise NotImplementedError
+
+    def ready_ranges(self) -> Iterator[Range]:
+        """Everything that is ready, settled or not."""
+        raise NotImplementedError
+
+    # -- what they share ---------------------------------------------------------------------------
+
+    def catch_up(self, now_ms: int) -> None:
+        """Look at everything that was appended since the last time."""
+        partition = self.partition
+        if self.next == partition.end:
+            return
+        self.blocked_until_ms = 0
+        for extent in partition.since(self.next):
+            start, end = max(self.next, extent.first), extent.end
+            if start > self.next:
+                self.settled.add(self.next, start)
+            for low, high in self._unremoved(start, end):
+                stop = self._admit(extent, low, high, now_ms)
+                if stop < high:
+                    self.next = stop
+                    return
+            self.next = end
+        if self.next < partition.end:
+            self.settled.add(self.next, partition.end)
+            self.next = partition.end
+
+    def _unremoved(self, start: int, end: int) -> list[Range]:
+        if not self.partition.removed.count:
+            return [(start, end)]
+        kept = list(self.partition.removed.gaps(start, end))
+        for low, high in subtract([(start, end)], kept):
+            self.settled.add(low, high)
+        return kept
+
+    def take(self, limit: int, per_key: int, now_ms: int) -> list[Taken]:
+        """Take up to `limit` messages that may be delivered now; the caller leases or settles them."""
+        self.catch_up(now_ms)
+        self._mature(now_ms)
+        return self._pick(limit, per_key, now_ms)
+
+    def untake(self, start: int, end: int, attempts: int, now_ms: int) -> None:
+        """Put back what was taken and not leased."""
+        self._back(start, end, attempts, now_ms)
+
+    def lease(self, epoch: int, consumer: str, taken: list[Taken], deadline_ms: int) -> None:
+        """Hold what was taken until `deadline_ms`."""
+        held = [[start, end, attempts + 1, deadline_ms] for start, end, attempts in taken]
+        held.sort()
+        self.leases[epoch] = Lease(epoch, consumer, held)
+        self.leased += sum(end - start for start, end, _ in taken)
+
+    def release(self, epoch: int, start: int, end: int) -> list[Taken]:
+        """End the lease on what it holds of `start … end`: the pieces, with their attempt."""
+        lease = self.leases.get(epoch)
+        if lease is None:
+            return []
+        released = lease.release(start, end)
+        self.leased -= sum(high - low for low, high, _ in released)
+        if not lease.held:
+            del self.leases[epoch]
+        return released
+
+    def release_due(self, epoch: int, now_ms: int) -> list[Taken]:
+        """End the lease on what it was to hold until `now_ms` at most."""
+        lease = self.leases.get(epoch)
+        if lease is None:
+            return []
+        due = [(piece[0], piece[1]) for piece in lease.held if piece[3] <= now_ms]
+        return [taken for start, end in due for taken in self.release(epoch, start, end)]
+
+    def settle(self, start: int, end: int, now_ms: int) -> None:
+        """These are done with, and were leased or taken until now."""
+        self.settled.add(start, end)
+        self._freed(start, end, now_ms)
+
+    def give_back(self, start: int, end: int, attempts: int, due_ms: int, now_ms: int) -> None:
+        """These were released unsettled: ready again at `due_ms`, unless their life ended meanwhile."""
+        kept = [(start, end)]
+        if self.partition.has_ttl:
+            over = merge(
+                [
+                    (offset, offset + 1)
+                    for offset in range(start, end)
+                    if 0 < self.partition.expires_at_of(offset) <= now_ms
+                ]
+            )
+            for low, high in over:
+                self.expired += high - low
+                self.settle(low, high, now_ms)
+            kept = subtract(kept, over)
+        for low, high in kept:
+            if due_ms > now_ms:
+                self._park(due_ms, low, high, attempts)
+            else:
+                self._back(low, high, attempts, now_ms)
+
+    def unheld(self, ranges: list[Range]) -> list[Range]:
+        """The part of `ranges` that is neither settled nor leased."""
+        open_ = [gap for start, end in merge(ranges) for gap in self.settled.gaps(start, end)]
+        return subtract(open_, self.held_ranges())
+
+    def held_ranges(self) -> list[Range]:
+        """Everything that is leased."""
+        return merge([(p[0], p[1]) for lease in self.leases.values() for p in lease.held])
+
+    def drop(self, start: int, end: int, now_ms: int) -> None:
+        """These are gone without having been delivered; the places that name them will skip them."""
+        self.settled.add(start, end)
+
+    def expire(self, ranges: list[Range], now_ms: int) -> None:
+        """The life of these messages has ended; a lease on one may still be settled."""
+        for start, end in self.unheld(ranges):
+            self.expired += end - start
+            self.drop(start, end, now_ms)
+
+    def next_due_ms(self) -> int | None:
+        """When something that waits becomes ready."""
+        due = self.due[0][0] if self.due else None
+        if self.blocked_until_ms and (due is None or self.blocked_until_ms < due):
+            return self.blocked_until_ms
+        return due
+
+    def waiting(self, now_ms: int) -> int:
+        """How many messages wait for a time that has not come."""
+        return sum(end - start for due, start, end, _ in self.due if due > now_ms)
+
+    def _mature(self, now_ms: int) -> None:
+        room = limits.MATURE_MAX
+        while self.due and self.due[0][0] <= now_ms and room > 0:
+            _, start, end, attempts = heappop(self.due)
+            room -= end - start
+            for low, high in self.settled.gaps(start, end):
+                self._back(low, high, attempts, now_ms)
+
+    def check(self) -> None:
+        """Every offset below `next` is in exactly one place."""
+        held = [(p[0], p[1]) for lease in self.leases.values() for p in lease.held]
+        assert self.leased == sum(end - start for start, end in held)
+        assert all(lease.held for lease in self.leases.values())
+        waits = [(start, end) for _, start, end, _ in self.due]
+        places = [
+            gap
+            for start, end in [*held, *waits, *self.ready_ranges()]
+            for gap in self.settled.gaps(start, end)
+        ]
+        assert sum(end - start for start, end in places) == sum(
+            end - start for start, end in merge(places)
+        ), "an offset is in two places"
+        assert merge(places) == list(self.settled.gaps(0, self.next)), "an offset is nowhere"
+        assert all(self.settled.covers(a, b) is False for a, b in held)
+
+    def dump(self) -> list[Any]:
+        """As plain data."""
+        leases = [[x.epoch, x.consumer, x.held] for x in self.leases.values()]
+        return [self.settled.dump(), self.next, list(self.due), leases, self.expired,
+                self.blocked_until_ms, self._dump_ready()]  # fmt: skip
+
+    def load(self, data: list[Any]) -> None:
+        """Become what `dump` gave."""
+        settled, self.next, due, leases, self.expired, self.blocked_until_ms, ready = data
+        self.settled = OffsetSet.load(settled)
+        self.due = [(when, start, end, attempts) for when, start, end, attempts in due]
+        self.leases = {epoch: Lease(epoch, consumer, held) for epoch, consumer, held in leases}
+        self.leased = sum(p[1] - p[0] for lease in self.leases.values() for p in lease.held)
+        self._load_ready(ready)
+
+    def _dump_ready(self) -> list[Any]:
+        raise NotImplementedError
+
+    def _load_ready(self, data: list[Any]) -> None:
+        raise NotImplementedError
+
+
+class RangeView(View):
+    """Offset order inside each priority; or, `strict`, one receive at a time in pure offset order."""
+
+    __slots__ = ("_lanes", "_strict")
+
+    def __init__(self, partition: Partition, start: int, strict: bool) -> None:
+        """`strict` is `order="partition"`."""
+        super().__init__(partition, start)
+        self._strict = strict
+        self._lanes = Lanes()
+
+    def _admit(self, extent: Extent, start: int, end: int, now_ms: int) -> int:
+        columns = extent.columns
+        if columns is None or not (columns.priorities or columns.deliver_at or columns.expires_at):
+            self._lanes.add(start, end, 0)
+            return end
+        shift = extent.base - extent.first
+        for offset in range(start, end):
+            row = offset + shift
+            if columns.expires_at and 0 < columns.expires_at[row] <= now_ms:
+                self.expired += 1
+                self.settled.add(offset, offset + 1)
+                continue
+            if columns.deliver_at and columns.deliver_at[row] > now_ms:
+                if self._strict:
+                    self.blocked_until_ms = columns.deliver_at[row]
+                    return offset
+                self._park(columns.deliver_at[row], offset, offset + 1, 0)
+                continue
+            priority = columns.priorities[row] if columns.priorities and not self._strict else 0
+            self._lanes.add(offset, offset + 1, priority)
+        return end
+
+    def _pick(self, limit: int, per_key: int, now_ms: int) -> list[Taken]:
+        if self._strict and (self.leases or self.due):
+            return []
+        return self._lanes.take(limit, self.settled)
+
+    def _back(self, start: int, end: int, attempts: int, now_ms: int) -> None:
+        priority = 0 if self._strict else self.partition.priority_of(start)
+        self._lanes.put_back(start, end, attempts, priority)
+
+    def is_ready(self, now_ms: int) -> bool:
+        """Whether a receive would probably get something."""
+        if self._strict and self.leases:
+            return False
+        if self.due and self.due[0][0] <= now_ms:
+            return True
+        if self._strict and self.due:
+            return False
+        unseen = self.next < self.partition.end and self.blocked_until_ms <= now_ms
+        return bool(self._lanes) or unseen
+
+    def ready_ranges(self) -> Iterator[Range]:
+        """Everything that is ready, settled or not."""
+        return self._lanes.ranges()
+
+    def _dump_ready(self) -> list[Any]:
+        return self._lanes.dump()
+
+    def _load_ready(self, data: list[Any]) -> None:
+        self._lanes = Lanes.load(data)
+
+
+class KeyView(View):
+    """Turns between keys; `ordered`, one message of a key at a time."""
+
+    __slots__ = ("_chains", "_ordered", "_parked")
+
+    def __init__(self, partition: Partition, start: int, ordered: bool) -> None:
+        """`ordered` is `order="key"`; otherwise the topic is only fair."""
+        super().__init__(partition, start)
+        self._ordered = ordered
+        self._chains = Chains(ordered)
+        self._parked: dict[int, None] = {}  # offsets in `due` that keep their key busy
+
+    def _admit(self, extent: Extent, start: int, end: int, now_ms: int) -> int:
+        columns = extent.columns
+        shift = extent.base - extent.first
+        for offset in range(start, end):
+            row = offset + shift
+            key = tenant = deliver_at = 0
+            if columns is not None:
+                if columns.expires_at and 0 < columns.expires_at[row] <= now_ms:
+                    self.expired += 1
+                    self.settled.add(offset, offset + 1)
+                    continue
+                if columns.keys:
+                    key, tenant = columns.keys[row], columns.tenants[row]
+                if columns.deliver_at:
+                    deliver_at = columns.deliver_at[row]
+            if deliver_at > now_ms and not self._chains.blocks(key):
+                self._park(deliver_at, offset, offset + 1, 0)
+                continue
+            chain = self._chains.chain(key, tenant)
+            chain.offsets.append(offset)
+            self._offer(chain, now_ms)
+        return end
+
+    def _offer(self, chain: Chain, now_ms: int) -> None:
+        """Let the chain have a turn if its head is ready; a delayed head is parked and blocks it."""
+        blocks = self._chains.blocks(chain.key)
+        if chain.offered >= 0 or (blocks and chain.busy):
+            return
+        head = chain.peek(self.settled)
+        if head < 0:
+            self._chains.drop_if_done(chain)
+            return
+        deliver_at = self.partition.deliver_at_of(head) if blocks else 0
+        if deliver_at > now_ms:
+            _, attempts = chain.pop()
+            chain.busy += 1
+            self._park(deliver_at, head, head + 1, attempts)
+            return
+        self._chains.offer(chain, head, self.partition.priority_of(head))
+
+    def _pick(self, limit: int, per_key: int, now_ms: int) -> list[Taken]:
+        singles: list[tuple[int, int]] = []
+        while len(singles) < limit:
+            turn = self._chains.next_turn()
+            if turn is None:
+                break
+            chain, offered = turn
+            head = chain.peek(self.settled)
+            if head != offered:  # what it was offered for is gone, or something older came back
+                self._offer(chain, now_ms)
+                continue
+            if not self._chains.blocks(chain.key):
+                singles.append(chain.pop())
+                self._offer(chain, now_ms)
+                continue
+            for _ in range(min(per_key, limit - len(singles))):
+                singles.append(chain.pop())
+                chain.busy += 1
+                head = chain.peek(self.settled)
+                if head < 0 or self.partition.deliver_at_of(head) > now_ms:
+                    break
+        return join(singles)
+
+    def _chain_of(self, offset: int) -> Chain:
+        return self._chains.chain(self.partition.key_of(offset), self.partition.tenant_of(offset))
+
+    def _back(self, start: int, end: int, attempts: int, now_ms: int) -> None:
+        for offset in range(start, end):
+            self._parked.pop(offset, None)
+            chain = self._chain_of(offset)
+            if self._chains.blocks(chain.key):
+                chain.busy -= 1
+            heappush(chain.again, (offset, attempts))
+            self._offer(chain, now_ms)
+
+    def _park(self, due_ms: int, start: int, end: int, attempts: int) -> None:
+        super()._park(due_ms, start, end, attempts)
+        for offset in range(start, end):
+            if self._chains.blocks(self.partition.key_of(offset)):
+                self._parked[offset] = None
+
+    def _freed(self, start: int, end: int, now_ms: int) -> None:
+        for offset in range(start, end):
+            key = self.partition.key_of(offset)
+            if self._chains.blocks(key):
+                chain = self._chains.chain(key, 0)
+                chain.busy -= 1
+                self._offer(chain, now_ms)
+
+    def drop(self, start: int, end: int, now_ms: int) -> None:
+        """As for any view; a parked message also frees its key."""
+        super().drop(start, end, now_ms)
+        for offset in range(start, end):
+            if offset in self._parked:
+                del self._parked[offset]
+                self._freed(offset, offset + 1, now_ms)
+
+    def is_ready(self, now_ms: int) -> bool:
+        """Whether a receive would probably get something."""
+        return bool(self._chains) or bool(self.due and self.due[0][0] <= now_ms)
+
+    def ready_ranges(self) -> Iterator[Range]:
+        """Everything pending in the chains, settled or not."""
+        return self._chains.ranges()
+
+    def check(self) -> None:
+        """Also: a key is busy exactly for what is leased or parked."""
+        super().check()
+        self._chains.check()
+        if not self._ordered:
+            return
+        out: dict[int, int] = {}
+        for start, end in [*self.held_ranges(), *((offset, offset + 1) for offset in self._parked)]:
+            for offset in range(start, end):
+                key = self.partition.key_of(offset)
+                out[key] = out.get(key, 0) + 1
+        busy = self._chains.busy()
+        assert busy == {key: out[key] for key in sorted(out) if key}
+
+    def _dump_ready(self) -> list[Any]:
+        return [*self._chains.dump(), list(self._parked)]
+
+    def _load_ready(self, data: list[Any]) -> None:
+        chains, rings, parked = data
+        self._chains = Chains.load(self._ordered, [chains, rings])
+        self._parked = dict.fromkeys(parked)
+
+
+def make_view(partition: Partition, policy: TopicPolicy, start: int) -> View:
+    """The view that serves the topic's policy."""
+    if policy.keyed and policy.order != "partition":
+        return KeyView(partition, start, ordered=policy.order == "key")
+    return RangeView(partition, start, strict=policy.order == "partition")

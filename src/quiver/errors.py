@@ -1,0 +1,207 @@
+"""Every error Quiver raises on purpose.
+
+    QuiverError
+    ├─ RequestError            the caller can fix it
+    │  ├─ InvalidRequest       a value is out of range or of the wrong kind
+    │  │  └─ InvalidBatch      an Arrow batch that is not a batch of messages
+    │  ├─ TopicNotFound · TopicExists · GroupNotFound
+    │  ├─ MessageTooLarge
+    │  ├─ LimitExceeded        a named bound was reached
+    │  ├─ ReceiptError
+    │  │  ├─ ReceiptInvalid    not a receipt of this queue
+    │  │  └─ ReceiptExpired    the lease ended or was settled: somebody else may have the message
+    │  ├─ ProducerFenced       a newer producer took the name
+    │  ├─ MemberFenced         the member's session or generation ended
+    │  └─ QueueClosed
+    ├─ UnavailableError        retry later: nothing was done
+    │  ├─ QueueFull            the topic's backlog limit
+    │  ├─ Overloaded           too much in flight
+    │  └─ DiskFull             no room for another write
+    ├─ ProducerFailed          what a producer sent behind your back was refused; it has the messages
+    └─ StorageError            the directory needs a person
+       ├─ DirectoryInUse       another process owns it
+       ├─ CorruptLog           damage where nothing may be damaged
+       ├─ UnsupportedFormat    written by a newer Quiver
+       └─ StorageFailed        a write or sync failed; the queue has stopped
+
+`code` is the stable name on the wire, `retryable` says whether the same call may succeed later
+without a change, `http_status` is what an HTTP door answers. The message always says what to do.
+"""
+
+from typing import Any, ClassVar
+
+
+class QuiverError(Exception):
+    """Base of everything Quiver raises on purpose."""
+
+    code: ClassVar[str] = "quiver_error"
+    retryable: ClassVar[bool] = False
+    http_status: ClassVar[int] = 500
+
+
+class RequestError(QuiverError):
+    """The request cannot be done as it stands; the caller can fix it."""
+
+    code = "request_error"
+    http_status = 400
+
+
+class InvalidRequest(RequestError):
+    """An argument is out of range or of the wrong kind."""
+
+    code = "invalid_request"
+
+
+class InvalidBatch(InvalidRequest):
+    """An Arrow batch is not a batch of messages."""
+
+    code = "invalid_batch"
+
+
+class TopicNotFound(RequestError):
+    """There is no topic of that name."""
+
+    code = "topic_not_found"
+    http_status = 404
+
+
+class TopicExists(RequestError):
+    """A topic of that name exists with another policy."""
+
+    code = "topic_exists"
+    http_status = 409
+
+
+class GroupNotFound(RequestError):
+    """The topic has no group of that name."""
+
+    code = "group_not_found"
+    http_status = 404
+
+
+class MessageTooLarge(RequestError):
+    """A message or batch is over its size limit."""
+
+    code = "message_too_large"
+    http_status = 413
+
+
+class LimitExceeded(RequestError):
+    """A named bound of `quiver.limits` was reached."""
+
+    code = "limit_exceeded"
+    http_status = 429
+
+
+class ReceiptError(RequestError):
+    """A receipt cannot be used."""
+
+    code = "receipt_error"
+    http_status = 409
+
+
+class ReceiptInvalid(ReceiptError):
+    """The receipt was not issued by this queue, or belongs to something that is gone."""
+
+    code = "receipt_invalid"
+
+
+class ReceiptExpired(ReceiptError):
+    """The lease behind the receipt has ended: settled already, timed out, or taken over."""
+
+    code = "receipt_expired"
+
+
+class ProducerFenced(RequestError):
+    """A newer producer opened under the same name."""
+
+    code = "producer_fenced"
+    http_status = 409
+
+
+class MemberFenced(RequestError):
+    """The member is no longer part of the group, or does not own the partition."""
+
+    code = "member_fenced"
+    http_status = 409
+
+
+class QueueClosed(RequestError):
+    """The queue was closed, or belongs to another process after a fork."""
+
+    code = "queue_closed"
+    http_status = 503
+
+
+class UnavailableError(QuiverError):
+    """Nothing was done; the same call may succeed later."""
+
+    code = "unavailable"
+    retryable = True
+    http_status = 503
+
+
+class QueueFull(UnavailableError):
+    """The topic holds as many unsettled messages as its policy allows."""
+
+    code = "queue_full"
+    http_status = 429
+
+
+class Overloaded(UnavailableError):
+    """More is in flight than the queue may hold in memory."""
+
+    code = "overloaded"
+    http_status = 429
+
+
+class DiskFull(UnavailableError):
+    """The disk has no room for another write. Nothing confirmed is affected."""
+
+    code = "disk_full"
+    http_status = 507
+
+
+class ProducerFailed(QuiverError):
+    """A producer's batch was not stored. `unsent` has its messages; the cause says why."""
+
+    code = "producer_failed"
+    http_status = 503
+
+    def __init__(self, message: str, unsent: tuple[Any, ...] = ()) -> None:
+        super().__init__(message, unsent)
+        self.unsent = unsent
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class StorageError(QuiverError):
+    """The data directory needs a person."""
+
+    code = "storage_error"
+
+
+class DirectoryInUse(StorageError):
+    """Another process owns the directory."""
+
+    code = "directory_in_use"
+    http_status = 409
+
+
+class CorruptLog(StorageError):
+    """Stored bytes are damaged where nothing may be damaged."""
+
+    code = "corrupt_log"
+
+
+class UnsupportedFormat(StorageError):
+    """The files were written by a newer version."""
+
+    code = "unsupported_format"
+
+
+class StorageFailed(StorageError):
+    """A write or sync failed. The queue has stopped; whether the last requests were kept is unknown."""
+
+    code = "storage_failed"

@@ -1,0 +1,77 @@
+"""Every bound of Quiver: its value, its unit in the name, and its reason.
+
+Nothing here is unbounded on purpose. Values that users meet are checked before anything is stored.
+"""
+
+from typing import Final
+
+KIB: Final = 1024
+MIB: Final = 1024 * KIB
+
+# -- messages --------------------------------------------------------------------------------------
+BODY_BYTES_MAX: Final = (
+    16 * MIB
+)  # larger things belong in a file store, with a pointer in the message
+KEY_BYTES_MAX: Final = 1 * KIB  # a key is an identity, not content
+HEADERS_MAX: Final = 64  # per message
+HEADERS_BYTES_MAX: Final = 64 * KIB  # names and values of one message together
+DEDUP_ID_BYTES_MAX: Final = 256
+PRIORITY_MAX: Final = 9  # 0 is the default and the lowest
+REASON_CHARS_MAX: Final = 1_000  # longer reasons (tracebacks) are cut, never refused
+DURATION_SECONDS_MAX: Final = 100 * 366 * 86_400  # a century: any real delay, and no overflow
+LEASE_SECONDS_MAX: Final = 7 * 86_400  # a forgotten lease must end some day
+WAIT_SECONDS_MAX: Final = 3_600  # one long poll
+
+# -- batches ---------------------------------------------------------------------------------------
+BATCH_ROWS_MAX: Final = 1_000_000  # what one send may carry
+BATCH_BYTES_MAX: Final = 64 * MIB  # decompressed; also one log entry
+RECEIVE_MESSAGES_MAX: Final = 100_000  # what one receive may lease
+RECEIVE_BYTES_MAX: Final = 64 * MIB  # a receive stops early rather than fill the memory
+READ_MESSAGES_MAX: Final = 10_000  # one step of a replay
+ENCODED_BYTES_MAX: Final = 128 * MIB  # a stored batch, decompressed, with all that Arrow adds to it
+TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999: what a datetime can say
+SIZE_BYTES_MAX: Final = 2**62  # more than any disk, and no overflow
+KEY_HASHES_CACHED: Final = 16_384  # recent keys whose hash is remembered; at most 18 MiB of them
+
+# -- names -----------------------------------------------------------------------------------------
+NAME_CHARS_MAX: Final = 255
+TOPICS_MAX: Final = 10_000
+PARTITIONS_MAX: Final = 1_024  # per topic
+GROUPS_MAX: Final = 1_000  # per topic
+MEMBERS_MAX: Final = 1_000  # per group
+PRODUCERS_MAX: Final = 10_000  # named producers a topic remembers; the oldest idle one makes room
+DEDUP_IDS_MAX: Final = (
+    1_000_000  # per topic; past it a send with an id is refused, never un-deduplicated
+)
+TRANSACTION_COMMANDS_MAX: Final = 1_000
+
+# -- the core's work per entry ---------------------------------------------------------------------
+MATURE_MAX: Final = 10_000  # delayed messages made ready by one receive
+EXPIRE_MAX: Final = 10_000  # messages whose time to live is ended by one entry
+
+# -- the node --------------------------------------------------------------------------------------
+PENDING_REQUESTS_MAX: Final = 100_000  # waiting for the log; past it callers get Overloaded
+PENDING_BYTES_MAX: Final = 256 * MIB
+COMMIT_BYTES_MAX: Final = (
+    16 * MIB
+)  # one write and sync takes at most this much more than its first request
+COMMIT_REQUESTS_MAX: Final = 4_096
+CACHE_BYTES_MAX: Final = 128 * MIB  # decoded batches kept for readers
+
+# -- producers -------------------------------------------------------------------------------------
+PRODUCER_ROWS: Final = 1_000  # a producer's batch is sent when it has this many messages
+PRODUCER_BYTES: Final = 1 * MIB  # or this many bytes
+PRODUCER_PENDING_BYTES_MAX: Final = 16 * MIB  # unconfirmed; past it send() waits: back-pressure
+
+# -- the log ---------------------------------------------------------------------------------------
+WAL_FILE_BYTES: Final = 64 * MIB  # a file is closed when it has grown past this
+WAL_ALLOCATE_BYTES: Final = (
+    8 * MIB
+)  # disk space is reserved in such steps, so a full disk is met early
+WAL_RESERVE_BYTES: Final = 1 * MIB  # kept for settling and housekeeping when the disk is full
+SNAPSHOT_LOG_BYTES: Final = 64 * MIB  # a snapshot is taken when the log has grown by this much
+SNAPSHOT_LOG_ENTRIES: Final = 50_000  # or by this many entries, so that opening replays no more
+WAL_COMMAND_BYTES_MAX: Final = 128 * MIB  # above any command that the bounds on batches allow
+WAL_BATCH_BYTES_MAX: Final = BATCH_BYTES_MAX + MIB  # a batch and its Arrow framing
+WAL_CHECK_BYTES: Final = 1 * MIB  # recovery reads batches and tails in such pieces
+WAL_FILES_OPEN_MAX: Final = 64  # old files kept open for readers; more are opened as needed

@@ -1,0 +1,1 @@
+"""NAMES: the vocabulary as frozen values. Knows no clock, file, socket or Arrow."""

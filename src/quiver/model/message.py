@@ -1,0 +1,21 @@
+"""A message, before it is sent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a producer hands over. `delay` and `ttl` are seconds or strings such as "5m".
+
+    The body is bytes or str; anything else is sent as JSON.
+    """
+
+    body: Any
+    key: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    priority: int = 0
+    delay: float | str | None = None
+    ttl: float | str | None = None
+    dedup_id: str | None = None

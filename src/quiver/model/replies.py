@@ -1,0 +1,145 @@
+"""What the core answers. `index` and `row` say where in the log a message's bytes are."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+Durability = Literal["memory", "disk"]
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It is done, and there is nothing more to say."""
+
+
+@dataclass(frozen=True, slots=True)
+class TopicCreated:
+    """The topic's number; `fresh` is False if it was there already."""
+
+    topic: int
+    fresh: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Consecutive messages of a send: where they are now, or were already (`duplicate`)."""
+
+    partition: int
+    offset: int
+    count: int
+    index: int
+    row: int
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One send request's messages, in the order of its rows."""
+
+    placed: tuple[Placed, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SentMany:
+    """An answer for each request that shared the Send: its messages, or the error that refused it."""
+
+    answers: tuple["Sent | Exception", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerOpened:
+    """The producer's new epoch, and how many messages it has had confirmed so far."""
+
+    epoch: int
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a dead letter came from, and why it died."""
+
+    topic: str
+    partition: int
+    offset: int
+    group: str
+    attempts: int
+    reason: str
+    time_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Messages `offset … offset + count` of a partition: rows `row …` of the batch in entry `index`."""
+
+    partition: int
+    offset: int
+    count: int
+    index: int
+    row: int
+    time_ms: int
+    attempt: int = 0
+    origin: Origin | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Received:
+    """A lease: the messages, and the epoch and deadline under which they are held."""
+
+    topic: int
+    group: int
+    epoch: int
+    deadline_ms: int
+    slices: tuple[Slice, ...]
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """How many messages were settled, and how many were refused because their lease had ended."""
+
+    count: int
+    refused: int = 0
+    deadline_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Transacted:
+    """What the parts of a transaction answered."""
+
+    sent: tuple[Sent, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """How many messages were redriven, discarded or purged."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """A member's partitions with their committed offsets, and those it must let go of."""
+
+    generation: int
+    partitions: tuple[tuple[int, int], ...]
+    revoked: tuple[int, ...]
+
+
+Reply = (
+    Done
+    | TopicCreated
+    | SentMany
+    | ProducerOpened
+    | Received
+    | Settled
+    | Transacted
+    | Moved
+    | Assigned
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an entry did: the reply, or the refusal that changed nothing, and the topics to wake."""
+
+    reply: Reply | Exception
+    woken: tuple[int, ...] = ()

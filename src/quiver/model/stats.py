@@ -1,0 +1,41 @@
+"""What a topic and its groups are doing, as numbers."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class GroupStats:
+    """One group. The first four count messages now; the rest count events since the group began."""
+
+    group: str
+    lag: int  # not settled yet: ready + in_flight + delayed
+    ready: int
+    in_flight: int
+    delayed: int
+    oldest_age: float  # seconds since the oldest unsettled message was stored
+    paused: bool
+    guarantee: str
+    members: int
+    delivered: int
+    acked: int
+    nacked: int
+    timed_out: int
+    dead_lettered: int
+    expired: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """One topic. `depth` is what its slowest group has not settled (all there is, without a group)."""
+
+    topic: str
+    partitions: int
+    depth: int
+    in_flight: int
+    delayed: int
+    oldest_age: float
+    stored: int  # messages that exist, settled or not
+    stored_bytes: int
+    sent: int
+    duplicates: int
+    groups: dict[str, GroupStats]

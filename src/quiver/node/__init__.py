@@ -1,0 +1,1 @@
+"""RUNS: requests in, log entries written and synced, core applied, replies out."""

@@ -1,0 +1,506 @@
+"""The thread that runs an engine: inbox in, one commit for all that came meanwhile, answers out.
+
+Every request becomes a `Ticket`. The thread takes whatever is in the inbox, turns it into
+proposals, and commits them with a single write and sync; while it waits for the disk, the next
+requests gather. That is group commit, and there is no timer in it: alone, a request goes at once.
+
+A receive that finds nothing is parked, not logged. It is tried again when an outcome wakes its
+topic or the next delayed message is due, and answered empty at its deadline. The thread sleeps
+until then; it never polls.
+"""
+
+import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import count
+from queue import Empty, SimpleQueue
+from threading import Thread
+from typing import Any, TypeVar
+
+import pyarrow as pa
+
+from quiver import limits
+from quiver.batches.attributes import attributes_of
+from quiver.batches.keys import Partitioner
+from quiver.batches.rows import Row, pack
+from quiver.errors import DiskFull, Overloaded, QueueClosed, StorageFailed
+from quiver.model.commands import Command, Receive, Run, Send, Tick
+from quiver.model.replies import Outcome, Received, Sent, SentMany, Slice
+from quiver.model.topic import TopicPolicy
+from quiver.node.clock import Clock
+from quiver.node.engine import Engine, Proposal, Snapshot, Source, encode
+from quiver.node.tickets import Ticket
+
+T = TypeVar("T")
+
+
+class TopicHandle:
+    """What a sender must know of a topic."""
+
+    __slots__ = ("_turns", "name", "number", "partitioner", "policy")
+
+    def __init__(self, name: str, number: int, policy: TopicPolicy) -> None:
+        self.name = name
+        self.number = number
+        self.policy = policy
+        self.partitioner = Partitioner(policy)
+        self._turns = count()
+
+    def turn(self) -> int:
+        """A number that goes up by one for each message or batch without a key."""
+        return next(self._turns)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a receive got, and where its batches are."""
+
+    received: Received
+    source: Source
+
+
+@dataclass(slots=True)
+class _Propose:
+    """Anything that is one command."""
+
+    command: Command
+    ticket: Ticket[Any]
+    batch: pa.RecordBatch | None = None
+    encoded: bytes = b""
+    sync: bool = True
+
+    @property
+    def nbytes(self) -> int:
+        return len(self.encoded)
+
+
+@dataclass(slots=True)
+class _SendRow:
+    """One message; those to one topic are sent together."""
+
+    topic: TopicHandle
+    row: Row
+    ticket: Ticket[Sent]
+    sync: bool
+
+    @property
+    def nbytes(self) -> int:
+        return self.row.nbytes
+
+
+@dataclass(slots=True)
+class _Receive:
+    """A receive, and until when it may wait."""
+
+    command: Receive
+    ticket: Ticket[Grant]
+    until_ms: int
+    sync: bool
+    nbytes: int = 0
+
+
+@dataclass(slots=True)
+class _Watch:
+    """A question that is asked again when its topic wakes, until it has an answer or time is up."""
+
+    topic: int
+    question: Callable[[Engine], Any]
+    ticket: Ticket[Any]
+    until_ms: int
+    nbytes: int = 0
+
+
+@dataclass(slots=True)
+class _Ask:
+    """A question about the state, answered between commits."""
+
+    question: Callable[[Engine], Any]
+    ticket: Ticket[Any]
+    nbytes: int = 0
+
+
+@dataclass(slots=True)
+class _Do:
+    """Housekeeping that somebody else finished: to be done here, and if it fails the shard stops."""
+
+    action: Callable[[], None]
+    nbytes: int = 0
+
+
+class _Close:
+    """The last request."""
+
+    nbytes = 0
+
+
+_Request = _Propose | _SendRow | _Receive | _Watch | _Ask | _Do | _Close
+_Waiter = _Receive | _Watch
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one commit carries, and whom each outcome answers."""
+
+    proposals: list[Proposal] = field(default_factory=list)
+    answers: list[Callable[[Outcome], None]] = field(default_factory=list)
+    sync: bool = False
+
+    def add(self, proposal: Proposal, answer: Callable[[Outcome], None], *, sync: bool) -> None:
+        self.proposals.append(proposal)
+        self.answers.append(answer)
+        self.sync = self.sync or sync
+
+
+class Shard:
+    """Requests from any thread, served by one."""
+
+    def __init__(self, engine: Engine, clock: Clock) -> None:
+        clock.not_before(engine.core.now_ms)
+        self.clock = clock
+        self.secret = engine.core.secret
+        self._engine = engine
+        self._inbox: SimpleQueue[_Request] = SimpleQueue()
+        self._pending_bytes = 0  # of the inbox; approximate, as threads race on it
+        self._waiters: dict[int, list[_Waiter]] = {}  # by topic
+        self._saver: Thread | None = None  # writes a snapshot
+        self._serving: list[_Request] = []  # taken, and perhaps not answered yet
+        self._closing = False
+        self._failure: BaseException | None = None
+        self._pid = os.getpid()
+        self._thread = Thread(target=self._run, name="quiver-shard", daemon=True)
+        self._thread.start()
+
+    # -- requests, from any thread -----------------------------------------------------------------
+
+    def propose(
+        self,
+        command: Command,
+        batch: pa.RecordBatch | None = None,
+        encoded: bytes = b"",
+        *,
+        sync: bool = True,
+    ) -> Ticket[Any]:
+        """Do a command; the ticket gets its reply."""
+        ticket: Ticket[Any] = Ticket()
+        self._submit(_Propose(command, ticket, batch, encoded, sync))
+        return ticket
+
+    def send_row(self, topic: TopicHandle, row: Row, *, sync: bool = True) -> Ticket[Sent]:
+        """Send one message, together with others that arrive at the same time."""
+        ticket: Ticket[Sent] = Ticket()
+        self._submit(_SendRow(topic, row, ticket, sync))
+        return ticket
+
+    def receive(self, command: Receive, wait_ms: int, *, sync: bool = True) -> Ticket[Grant]:
+        """Lease messages, waiting up to `wait_ms` for the first."""
+        ticket: Ticket[Grant] = Ticket()
+        self._submit(_Receive(command, ticket, self.clock.now_ms() + wait_ms, sync))
+        return ticket
+
+    def watch(
+        self, topic: int, question: Callable[[Engine], T | None], wait_ms: int
+    ) -> Ticket[T | None]:
+        """Ask until the answer is not None or the time is up."""
+        ticket: Ticket[T | None] = Ticket()
+        self._submit(_Watch(topic, question, ticket, self.clock.now_ms() + wait_ms))
+        return ticket
+
+    def ask(self, question: Callable[[Engine], T]) -> Ticket[T]:
+        """Ask about the state; the question must not change it."""
+        ticket: Ticket[T] = Ticket()
+        self._submit(_Ask(question, ticket))
+        return ticket
+
+    def close(self) -> None:
+        """Finish what was submitted, release everybody who waits, and end the thread."""
+        if os.getpid() != self._pid or self._closing:
+            return
+        self._closing = True
+        self._inbox.put(_Close())
+        self._thread.join()
+
+    def _submit(self, request: _Request) -> None:
+        if self._failure is not None:
+            raise StorageFailed(f"the queue has stopped: {self._failure}") from self._failure
+        if self._closing:
+            raise QueueClosed("the queue is closed; connect again")
+        if os.getpid() != self._pid:
+            raise QueueClosed(
+                "this process was forked from the one that opened the queue, and only that one may "
+                "use it; run `quiver serve` to share a queue between processes"
+            )
+        if (
+            self._pending_bytes > limits.PENDING_BYTES_MAX
+            or self._inbox.qsize() >= limits.PENDING_REQUESTS_MAX
+        ):
+            raise Overloaded(
+                f"more than {limits.PENDING_REQUESTS_MAX} requests or {limits.PENDING_BYTES_MAX} "
+                "bytes wait for the disk; send larger batches, or retry after a moment"
+            )
+        self._pending_bytes += request.nbytes
+        self._inbox.put(request)
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        closing = False
+        try:
+            while not closing:
+                self._serving = self._gather()
+                closing = any(isinstance(request, _Close) for request in self._serving)
+                self._serve(list(self._serving))
+        except BaseException as failure:  # noqa: BLE001  # whatever it was, nobody may wait for ever
+            self._failure = failure
+        if self._saver is not None:
+            self._saver.join()
+        try:
+            self._engine.close()
+        except StorageFailed as failure:
+            self._failure = self._failure or failure
+        self._release_all()
+
+    def _gather(self) -> list[_Request]:
+        """Wait for something to do, then take all that is there, up to one commit's worth."""
+        requests: list[_Request] = []
+        nbytes = 0
+        with suppress(Empty):
+            requests.append(self._inbox.get(timeout=self._patience()))
+            nbytes = requests[0].nbytes
+            while nbytes < limits.COMMIT_BYTES_MAX and len(requests) < limits.COMMIT_REQUESTS_MAX:
+                request = self._inbox.get_nowait()
+                requests.append(request)
+                nbytes += request.nbytes
+        self._pending_bytes -= nbytes
+        return requests
+
+    def _patience(self) -> float | None:
+        """Seconds until something is due by itself."""
+        dues = [self._engine.core.next_tick_ms()]
+        for topic, waiters in self._waiters.items():
+            dues += [waiter.until_ms for waiter in waiters]
+            groups = {w.command.group: None for w in waiters if isinstance(w, _Receive)}
+            dues += [self._engine.core.next_due_ms(topic, group) for group in groups]
+        due_ms = min((due for due in dues if due is not None), default=None)
+        return None if due_ms is None else max(due_ms - self.clock.now_ms(), 0) / 1000
+
+    def _serve(self, requests: list[_Request]) -> None:
+        now_ms = self.clock.now_ms()
+        round_ = _Round()
+        rows: dict[int, list[_SendRow]] = {}
+        for request in requests:
+            match request:
+                case _Propose():
+                    proposal = Proposal(request.command, request.batch, request.encoded)
+                    round_.add(proposal, _answer(request.ticket), sync=request.sync)
+                case _SendRow():
+                    rows.setdefault(request.topic.number, []).append(request)
+                case _Receive() | _Watch():
+                    self._try(request, round_, now_ms)
+                case _Ask():
+                    _resolve(request.ticket, request.question, self._engine)
+                case _Do():
+                    request.action()
+        for together in rows.values():
+            self._add_rows(together, round_, now_ms)
+        self._wake_due(round_, now_ms)
+        tick_ms = self._engine.core.next_tick_ms()
+        if not round_.proposals and tick_ms is not None and tick_ms <= now_ms:
+            round_.add(Proposal(Tick()), lambda _: None, sync=True)
+        while round_.proposals:
+            round_ = self._commit(round_, now_ms)
+        if self._engine.wants_snapshot and self._saver is None:
+            self._snapshot(now_ms)
+
+    def _commit(self, round_: _Round, now_ms: int) -> _Round:
+        """Commit a round and answer it; return the round of those it woke."""
+        outcomes = self._engine.commit(round_.proposals, now_ms=now_ms, sync=round_.sync)
+        woken: dict[int, None] = {}
+        for answer, outcome in zip(round_.answers, outcomes, strict=True):
+            woken |= dict.fromkeys(outcome.woken)
+            answer(outcome)
+        following = _Round()
+        for topic in woken:
+            self._wake(topic, following, now_ms)
+        return following
+
+    def _add_rows(self, requests: list[_SendRow], round_: _Round, now_ms: int) -> None:
+        topic = requests[0].topic
+        batch = pack([request.row for request in requests], now_ms)
+        runs = tuple(
+            Run(
+                topic.partitioner.one(request.row.key, topic.turn()),
+                1,
+                request.row.nbytes,
+            )
+            for request in requests
+        )
+        command = Send(
+            topic.number,
+            runs,
+            (1,) * len(requests),
+            attributes_of(batch, keyed=topic.policy.keyed),
+        )
+        proposal = Proposal(command, batch, encode(batch, topic.policy.compression))
+
+        def answer(outcome: Outcome) -> None:
+            reply = outcome.reply
+            if isinstance(reply, Exception):
+                reply = SentMany((reply,) * len(requests))
+            assert isinstance(reply, SentMany)
+            for request, one in zip(requests, reply.answers, strict=True):
+                if isinstance(one, Exception):
+                    request.ticket.fail(one)
+                else:
+                    request.ticket.resolve(one)
+
+        round_.add(proposal, answer, sync=any(request.sync for request in requests))
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def _try(self, waiter: _Waiter, round_: _Round, now_ms: int) -> None:
+        """Serve a waiter now if there may be something for it; else park it, or send it away empty."""
+        core = self._engine.core
+        if isinstance(waiter, _Watch):
+            self._try_watch(waiter, now_ms)
+        elif core.is_ready(waiter.command.topic, waiter.command.group, now_ms):
+            round_.add(
+                Proposal(waiter.command),
+                lambda outcome: self._granted(waiter, outcome, now_ms),
+                sync=waiter.sync,
+            )
+        else:
+            self._park(waiter, now_ms)
+
+    def _try_watch(self, watch: _Watch, now_ms: int) -> None:
+        try:
+            answer = watch.question(self._engine)
+        except Exception as error:  # noqa: BLE001  # the asker's, and told to the asker
+            watch.ticket.fail(error)
+            return
+        if answer is None and watch.until_ms > now_ms:
+            self._waiters.setdefault(watch.topic, []).append(watch)
+        else:
+            watch.ticket.resolve(answer)
+
+    def _granted(self, waiter: _Receive, outcome: Outcome, now_ms: int) -> None:
+        reply = outcome.reply
+        if isinstance(reply, Exception):
+            waiter.ticket.fail(reply)
+            return
+        assert isinstance(reply, Received)
+        if not reply.slices and waiter.until_ms > now_ms:
+            self._waiters.setdefault(waiter.command.topic, []).append(waiter)
+        else:
+            waiter.ticket.resolve(Grant(reply, self._engine.source(reply.slices)))
+
+    def _park(self, waiter: _Receive, now_ms: int) -> None:
+        if waiter.until_ms > now_ms:
+            self._waiters.setdefault(waiter.command.topic, []).append(waiter)
+        else:
+            waiter.ticket.resolve(Grant(Received(waiter.command.topic, 0, 0, 0, ()), _NOTHING))
+
+    def _wake(self, topic: int, round_: _Round, now_ms: int) -> None:
+        """Try the topic's waiters in the order they came, as many as there may be messages for."""
+        waiters = self._waiters.pop(topic, [])
+        self._serving += waiters
+        ready: dict[str, int] = {}
+        for waiter in waiters:
+            if isinstance(waiter, _Receive):
+                group = waiter.command.group
+                left = ready.get(group)
+                if left is None:
+                    left = self._engine.core.ready_count(topic, group)
+                if left <= 0 and waiter.until_ms > now_ms:
+                    self._waiters.setdefault(topic, []).append(waiter)
+                    continue
+                ready[group] = left - waiter.command.max_messages
+            self._try(waiter, round_, now_ms)
+
+    def _wake_due(self, round_: _Round, now_ms: int) -> None:
+        """Try waiters whose time is up, or whose group has a message that has become due."""
+        core = self._engine.core
+        for topic in list(self._waiters):
+            waiters = self._waiters[topic]
+            groups = {w.command.group: None for w in waiters if isinstance(w, _Receive)}
+            dues = [core.next_due_ms(topic, group) for group in groups]
+            if any(due is not None and due <= now_ms for due in dues) or any(
+                waiter.until_ms <= now_ms for waiter in waiters
+            ):
+                self._wake(topic, round_, now_ms)
+
+    # -- the rest ----------------------------------------------------------------------------------
+
+    def _snapshot(self, now_ms: int) -> None:
+        """Take the state now and save it in a thread of its own; the log shrinks when that is done."""
+        try:
+            made = self._engine.begin_snapshot(now_ms)
+        except DiskFull:
+            return
+        self._saver = Thread(target=self._save, args=(made,), name="quiver-snapshot", daemon=True)
+        self._saver.start()
+
+    def _save(self, made: Snapshot) -> None:
+        problem: Exception | None = None
+        try:
+            made.save()
+        except Exception as error:  # noqa: BLE001  # it is the shard's thread that must stop
+            problem = error
+        self._inbox.put(_Do(lambda: self._saved(made, problem)))
+
+    def _saved(self, made: Snapshot, problem: Exception | None) -> None:
+        self._saver = None
+        if problem is None:
+            self._engine.finish_snapshot(made)
+        elif not isinstance(problem, DiskFull):
+            raise problem
+
+    def _release_all(self) -> None:
+        """Nobody will be served any more: say so to all who wait."""
+        requests = self._serving
+        with suppress(Empty):
+            while True:
+                requests.append(self._inbox.get_nowait())
+        for waiters in self._waiters.values():
+            requests += waiters
+        self._waiters = {}
+        for request in requests:
+            if isinstance(request, _Do | _Close) or request.ticket.done:
+                continue
+            if self._failure is not None:
+                error: Exception = StorageFailed(
+                    f"the queue has stopped, and whether this request was kept is not known: "
+                    f"{self._failure}"
+                )
+                error.__cause__ = self._failure
+                request.ticket.fail(error)
+            else:
+                request.ticket.fail(QueueClosed("the queue was closed while this request waited"))
+
+
+class _NoSource(Source):
+    def __init__(self) -> None:
+        pass
+
+    def pieces(self, slices: Iterable[Slice]) -> Any:
+        return iter(())
+
+
+_NOTHING = _NoSource()
+
+
+def _answer(ticket: Ticket[Any]) -> Callable[[Outcome], None]:
+    def answer(outcome: Outcome) -> None:
+        if isinstance(outcome.reply, Exception):
+            ticket.fail(outcome.reply)
+        else:
+            ticket.resolve(outcome.reply)
+
+    return answer
+
+
+def _resolve(ticket: Ticket[Any], question: Callable[[Engine], Any], engine: Engine) -> None:
+    try:
+        ticket.resolve(question(engine))
+    except Exception as error:  # noqa: BLE001  # the asker's, and told to the asker
+        ticket.fail(error)

@@ -1,0 +1,16 @@
+"""KEEPS: the only package that opens files.
+
+A data directory is flat and holds
+
+    quiver.lock                        who owns the directory (`lock`)
+    wal-<first index>.log              the log, a file after the other (`wal`, `logfile`, `frame`)
+    confirmed                          up to where the log is known to be on disk (`mark`)
+    snapshot-<index>.snap              the core's state after that entry (`snapshot`)
+    *.tmp                              a file being made; only a crash leaves one behind
+
+Indexes in names have 20 digits, so names sort as numbers do. `codec` turns commands and state
+into bytes, `files` is the only door to the operating system, `doctor` looks at all of it and
+changes nothing.
+
+To open a directory: take the lock, `snapshot.clean`, `snapshot.load`, `Wal.open`, `Wal.replay`.
+"""

@@ -1,0 +1,91 @@
+"""Looks at a data directory and says what is in it and what is wrong, and changes nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Literal
+
+from quiver.errors import StorageError
+from quiver.storage import snapshot
+from quiver.storage.files import TEMPORARY
+from quiver.storage.logfile import LogFile, first_indexes, name_of
+from quiver.storage.mark import Mark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quiver.storage.files import Files
+
+Severity = Literal["ok", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing to know about a file. An error: something confirmed is damaged or missing."""
+
+    file: str
+    offset: int
+    severity: Severity
+    text: str
+
+
+def inspect(files: Files) -> list[Finding]:
+    """Everything there is to say about a directory. Damage is found, never raised."""
+    findings = [
+        Finding(name, 0, "warning", "half made when a crash came; the next opening removes it")
+        for name in files.names()
+        if name.endswith(TEMPORARY)
+    ]
+    after, of_snapshot = _inspect_snapshot(files)
+    findings += of_snapshot
+    confirmed = max(after, Mark(files).index)
+    firsts = first_indexes(files)
+    missing = firsts[0] > after + 1 if firsts else confirmed > 0
+    if missing:
+        text = f"the log file with entry {after + 1} is missing"
+        findings.append(Finding(name_of(after + 1), 0, "error", text))
+    for first, following in zip_longest(firsts, firsts[1:]):
+        findings += _inspect_log(files, first, following, after, confirmed)
+    return findings
+
+
+def _inspect_snapshot(files: Files) -> tuple[int, list[Finding]]:
+    """The newest snapshot: its index (0 if there is no good one), and what to say of it."""
+    try:
+        loaded = snapshot.load(files)
+    except StorageError as error:
+        return 0, [Finding("snapshot", 0, "error", str(error))]
+    if loaded is None:
+        return 0, []
+    index, payload = loaded
+    text = f"the state after entry {index}, {len(payload):,} bytes"
+    return index, [Finding(snapshot.name_of(index), 0, "ok", text)]
+
+
+def _inspect_log(
+    files: Files, first: int, following: int | None, after: int, confirmed: int
+) -> Iterator[Finding]:
+    """One file of the log; `following` is where the next one begins, None if this is the last."""
+    name = name_of(first)
+    try:
+        log = LogFile.open(files, first)
+        last = first - 1 + sum(1 for _ in log.walk())
+        tail, behind = log.tail(), max(0, log.file.size() - log.end)
+    except StorageError as error:
+        yield Finding(name, 0, "error", str(error))
+        return
+    entries = f"entries {first} to {last}" if last >= first else "no entries"
+    yield Finding(name, 0, "ok", f"{entries}, {log.end:,} bytes and {behind:,} behind them")
+    if following is None:
+        confirmed = max(confirmed, tail.synced)
+    elif tail.clean and following <= after + 1:  # what may be missing is no longer needed
+        confirmed = last
+    else:
+        confirmed = following - 1
+    if last < confirmed:
+        text = f"entries {last + 1} to {confirmed} were confirmed and cannot be read from here"
+        yield Finding(name, log.end, "error", text)
+    elif not tail.clean:
+        text = "a write that was never confirmed; the next opening cuts it off"
+        yield Finding(name, log.end, "warning", text)

@@ -1,0 +1,97 @@
+"""One process owns a data directory, for as long as it has it open.
+
+The lock is the system's (`flock` on `quiver.lock`), so it ends with its process, however that
+ends. The file says who the owner is, for the message others get; its time of change says since
+when. It is never removed: whoever holds the lock on a removed file would hold nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import socket
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from quiver.errors import DirectoryInUse, InvalidRequest
+from quiver.storage.files import PRIVATE, sync_directory, translated
+
+NAME: Final = "quiver.lock"
+_OWNER_BYTES_MAX: Final = 4096
+_COMMAND_CHARS_MAX: Final = 200
+
+
+class DirectoryLock:
+    """A held lock. `release` it, or end the process."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pid = os.getpid()
+
+    @classmethod
+    def acquire(cls, path: str | os.PathLike[str]) -> DirectoryLock:
+        """Own the directory `path`, made if it is not there, or say who does."""
+        directory = Path(path)
+        _make(directory)
+        lock = directory / NAME
+        with translated(lock):
+            descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, _this_process(), 0)
+            except BlockingIOError:
+                message = _in_use(directory, descriptor)
+                os.close(descriptor)
+                raise DirectoryInUse(message) from None
+            except OSError:
+                os.close(descriptor)
+                raise
+        return cls(descriptor)
+
+    def release(self) -> None:
+        """Let others have the directory; a second time does nothing."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor < 0:
+            return
+        if self._pid == os.getpid():  # a forked child must not give away its parent's lock,
+            fcntl.flock(descriptor, fcntl.LOCK_UN)  # nor keep it when the parent is done
+        os.close(descriptor)
+
+
+def _make(directory: Path) -> None:
+    """Make the directory and its parents, durably: a synced file in a lost directory is lost."""
+    with translated(directory):
+        missing = [path for path in (directory, *directory.parents) if not path.exists()]
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError) as error:
+            raise InvalidRequest(
+                f"{directory} is a file, or lies in one. Give the path of a directory."
+            ) from error
+    for path in missing:
+        sync_directory(path.parent)
+
+
+def _this_process() -> bytes:
+    command = shlex.join(sys.argv)[:_COMMAND_CHARS_MAX]
+    owner = {"pid": os.getpid(), "host": socket.gethostname(), "command": command}
+    return json.dumps(owner).encode()
+
+
+def _in_use(directory: Path, descriptor: int) -> str:
+    """What to tell somebody who comes second."""
+    since = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
+    try:
+        owner = json.loads(os.pread(descriptor, _OWNER_BYTES_MAX, 0))
+        who = f"process {owner['pid']} on {owner['host']} ({owner['command']})"
+    except (ValueError, KeyError, TypeError):  # it is just about to write it
+        who = "another process"
+    return (
+        f"{directory} is in use by {who} since {since:%Y-%m-%d %H:%M:%S} UTC. Close it there; or, "
+        "to share it between processes, run one `quiver serve` on it and connect to that."
+    )

@@ -1,0 +1,154 @@
+"""One file of the log: a header, then frames without gaps, then zeros reserved for frames to come.
+
+    file   = header (32 bytes) · frame · frame · … · zeros
+    header = magic      8 bytes  "QuiverWL"
+             version    u32      of everything in the file
+             salt       u32      a random number that the headers of its frames are checked with
+             first      u64      index of the first frame, as in the name
+             zero       4 bytes
+             crc        u32      CRC-32C of the 28 bytes before
+
+Numbers are little endian. Magic, version and crc stay where they are in all versions to come, so
+that an old Quiver can say that it is old.
+
+A file gets its name only when its header is on disk (`files.publish`), so a bad header is damage
+and never an unlucky moment. This module finds out what is there; what it means is for `wal` to
+judge.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from struct import Struct
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from crc32c import crc32c
+
+from quiver import limits
+from quiver.errors import CorruptLog, UnsupportedFormat
+from quiver.storage import frame
+from quiver.storage.files import publish
+from quiver.storage.frame import ALIGNMENT, HEADER_BYTES, Header
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from quiver.storage.files import File, Files
+
+VERSION: Final = 1
+REMEDY: Final = (
+    "Nothing was changed. `quiver doctor <directory>` shows what is affected; "
+    "restore the directory from a backup or a replica."
+)
+
+_NAME: Final = re.compile(r"wal-(\d{20})\.log")
+_MAGIC: Final = b"QuiverWL"
+_HEADER: Final = Struct("<8sIIQ4x")
+_CRC: Final = Struct("<I")
+_START: Final = _HEADER.size + _CRC.size  # where the first frame is
+
+
+def name_of(first: int) -> str:
+    """The name of the file whose first entry is `first`."""
+    return f"wal-{first:020}.log"
+
+
+def first_indexes(files: Files) -> list[int]:
+    """The first index of each file of the log, in order."""
+    return [int(match[1]) for name in files.names() if (match := _NAME.fullmatch(name))]
+
+
+class Tail(NamedTuple):
+    """What lies behind the good frames of a file."""
+
+    clean: bool  # nothing but zeros
+    synced: int  # the highest index that a frame in there knows to have been synced
+
+
+class LogFile:
+    """An open file of the log. `end` is where its next frame goes, once `walk` has been through."""
+
+    def __init__(self, file: File, first: int, salt: int) -> None:
+        self.file = file
+        self.first = first
+        self.salt = salt
+        self.end = _START
+
+    @classmethod
+    def create(cls, files: Files, first: int, *, allocate: int) -> LogFile:
+        """Make the file that starts with entry `first`, durable and with room reserved."""
+        header = _HEADER.pack(_MAGIC, VERSION, secrets.randbits(32), first)
+        header += _CRC.pack(crc32c(header))
+        publish(files, name_of(first), [header], allocate=allocate)
+        return cls.open(files, first)
+
+    @classmethod
+    def open(cls, files: Files, first: int) -> LogFile:
+        """Open the file that starts with entry `first` and check its header."""
+        file = files.open(name_of(first))
+        data = file.read(0, _START)
+        if len(data) < _START or data[_HEADER.size :] != _CRC.pack(crc32c(data[: _HEADER.size])):
+            raise CorruptLog(f"The header of {file.name} is damaged. {REMEDY}")
+        magic, version, salt, first_in_header = _HEADER.unpack_from(data)
+        if magic == _MAGIC and version > VERSION:
+            raise UnsupportedFormat(
+                f"{file.name} has format {version} and this Quiver knows formats up to {VERSION}. "
+                "Open the directory with the newer Quiver that wrote it."
+            )
+        if magic != _MAGIC or version != VERSION or first_in_header != first:
+            raise CorruptLog(f"{file.name} is not the log file that its name says. {REMEDY}")
+        return cls(file, first, salt)
+
+    def walk(self) -> Iterator[tuple[int, Header, bytes]]:
+        """Position, header and command of every frame up to where no good one starts."""
+        index = self.first
+        while (header := self._header(self.end)) is not None and header.index == index:
+            position, commands_at = self.end, self.end + HEADER_BYTES
+            command = self.file.read(commands_at, header.command_bytes)
+            if len(command) < header.command_bytes or crc32c(command) != header.command_crc:
+                return
+            if self._crc(commands_at + len(command), header.batch_bytes) != header.batch_crc:
+                return
+            self.end += header.frame_bytes
+            index += 1
+            yield position, header, command
+
+    def tail(self) -> Tail:
+        """Look through everything behind `end` for what should not be there."""
+        clean, synced = True, 0
+        for start in range(self.end, self.file.size(), limits.WAL_CHECK_BYTES):
+            # Headers that lie across two pieces belong to the first one.
+            data = self.file.read(start, limits.WAL_CHECK_BYTES + HEADER_BYTES - ALIGNMENT)
+            clean = clean and data.count(0) == len(data)
+            at = data.find(frame.MAGIC)
+            while at >= 0:
+                header = frame.decode_header(data[at : at + HEADER_BYTES], salt=self.salt)
+                if header is not None and (start + at) % ALIGNMENT == 0:
+                    synced = max(synced, header.synced)
+                at = data.find(frame.MAGIC, at + 1)
+        return Tail(clean, synced)
+
+    def read_batch(self, index: int, position: int) -> bytes:
+        """The batch of the entry whose frame is at `position`. Safe from any thread."""
+        header = self._header(position)
+        if header is not None and header.index == index:
+            start = position + HEADER_BYTES + header.command_bytes
+            batch = self.file.read(start, header.batch_bytes)
+            if len(batch) == header.batch_bytes and crc32c(batch) == header.batch_crc:
+                return batch
+        raise CorruptLog(f"{self.file.name} is damaged at byte {position}: entry {index}. {REMEDY}")
+
+    def _header(self, position: int) -> Header | None:
+        return frame.decode_header(self.file.read(position, HEADER_BYTES), salt=self.salt)
+
+    def _crc(self, position: int, count: int) -> int | None:
+        """The checksum of a part of the file, in pieces; None if the file ends before."""
+        crc, end = 0, position + count
+        while position < end:
+            data = self.file.read(position, min(end - position, limits.WAL_CHECK_BYTES))
+            if not data:
+                return None
+            crc = crc32c(data, crc)
+            position += len(data)
+        return crc

@@ -1,0 +1,316 @@
+"""The log: every entry since the last snapshot, and the batches that are still needed.
+
+The log is a chain of files (`logfile`), each named by its first entry; frames are appended to the
+last one. `append` writes, `sync` makes durable, and only what is synced may be confirmed to
+anybody.
+
+Room
+    Disk space is reserved ahead in steps, so that a full disk is met before anything is written.
+    An ordinary append leaves `reserve_bytes` of it untouched; an urgent one may use them:
+    settling and housekeeping go on when the disk is full, and they are what frees it. `DiskFull`
+    means that nothing was appended, and the same append works as soon as there is room.
+
+Rolling
+    When the last file has grown past `file_bytes`, it is synced, the next one is made durable
+    under its name, and only then is anything written to it. So all files but the last are
+    complete on disk. If there is no room for a new file, the old one goes on.
+
+Recovery
+    The log ends where, in the last file, no good frame starts. Everything that anybody knows to
+    have been on disk must be before that end: the snapshot's index, the confirmation mark
+    (`mark`), and what later frames in the file say was synced before they were written. If it is,
+    the rest is a torn write that nobody was told of, and it is cut off, durably, so that it can
+    never come back behind new frames. If it is not, something confirmed is damaged: `CorruptLog`,
+    and nothing was touched. All files but the last must be whole and continue each other.
+
+Removing
+    `keep` forgets the places of batches nobody needs, and removes files without a needed batch.
+    So a log may begin with a few old files, with gaps between them, that are only read from: the
+    snapshot remembers the places in them.
+
+One thread changes a `Wal`. Another may call `locate` meanwhile, for an entry that stays needed, and
+any thread may read the `Place` it gets. A write or sync that fails in another way than for want of
+room makes the log useless: whether the data is there cannot be known any more before the next
+recovery. From then on every call raises `StorageFailed`.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from itertools import pairwise, zip_longest
+from typing import TYPE_CHECKING
+
+from quiver import limits
+from quiver.errors import CorruptLog, DiskFull, StorageFailed
+from quiver.storage import frame
+from quiver.storage.frame import Record
+from quiver.storage.logfile import REMEDY, LogFile, first_indexes, name_of
+from quiver.storage.mark import Mark
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from quiver.storage.files import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an entry's batch is. Any thread may read it, even after the file was removed."""
+
+    log: LogFile
+    index: int
+    position: int
+
+    def read(self) -> bytes:
+        """The bytes of the batch, checked."""
+        return self.log.read_batch(self.index, self.position)
+
+
+class Wal:
+    """An open log. `replay` must have been consumed before anything else is asked of it.
+
+    `last_index` and `last_now_ms` are those of the last entry (the time is 0 if none was read),
+    `synced_index` is the last durable one, and `appended_bytes` is how much the log has grown
+    since the snapshot that it was opened with, or since the last `keep`.
+    """
+
+    def __init__(
+        self, files: Files, after: int, file_bytes: int, allocate_bytes: int, reserve_bytes: int
+    ) -> None:
+        self.last_index = after
+        self.last_now_ms = 0
+        self.synced_index = after
+        self.appended_bytes = 0
+        self._files = files
+        self._after = after
+        self._file_bytes = file_bytes
+        self._allocate_bytes = allocate_bytes
+        self._reserve_bytes = reserve_bytes
+        self._mark = Mark(files)
+        self._places: dict[int, tuple[int, int]] = {}  # index: first index of the file, position
+        self._sizes = {first: files.open(name_of(first)).size() for first in first_indexes(files)}
+        self._current: LogFile | None = None  # the last file, once everything was replayed
+        self._opened = lru_cache(limits.WAL_FILES_OPEN_MAX)(partial(LogFile.open, files))
+        self._failure: StorageFailed | None = None
+
+    @classmethod
+    def open(
+        cls,
+        files: Files,
+        *,
+        after: int,
+        places: Iterable[tuple[int, int, int]] = (),
+        file_bytes: int = limits.WAL_FILE_BYTES,
+        allocate_bytes: int = limits.WAL_ALLOCATE_BYTES,
+        reserve_bytes: int = limits.WAL_RESERVE_BYTES,
+    ) -> Wal:
+        """The log behind the snapshot of entry `after` (0: none) that kept these `places`."""
+        wal = cls(files, after, file_bytes, allocate_bytes, reserve_bytes)
+        wal._demand_files(after, places)
+        return wal
+
+    def replay(self) -> Iterator[Record]:
+        """Every entry behind the snapshot, without its batch; a torn end is cut in the end."""
+        start = max((first for first in self._sizes if first <= self._after + 1), default=1)
+        firsts = [first for first in self._sizes if first >= start]
+        log = None
+        for first, following in zip_longest(firsts, firsts[1:]):
+            log = LogFile.open(self._files, first)
+            yield from self._replay_file(log)
+            self._sizes[first] = log.end
+            if following is not None:
+                self._demand_whole(log, following)
+        if log is not None:
+            self._settle_end(log)
+        else:
+            log = LogFile.create(self._files, 1, allocate=self._allocate_bytes)
+        self._sizes.pop(log.first, None)
+        self._current = log
+        self.synced_index = self.last_index
+        self._mark.write(self.last_index)
+
+    def append(self, records: Sequence[Record], *, urgent: bool) -> None:
+        """Write entries that continue the log, all or none; the next `sync` makes them durable."""
+        with self._alive():
+            if self._tip.end >= self._file_bytes:
+                self._roll()
+            log, position = self._tip, self._tip.end
+            index, places = self.last_index, {}
+            buffers: list[memoryview] = []
+            for record in records:
+                index += 1
+                assert record.index == index, f"entry {record.index} appended as {index}"
+                pieces = frame.encode(record, synced=self.synced_index, salt=log.salt)
+                if memoryview(record.batch).nbytes:
+                    places[index] = (log.first, position)
+                position += sum(piece.nbytes for piece in pieces)
+                buffers += pieces
+            self._reserve(position, urgent=urgent)
+            self._write(buffers)
+            self.appended_bytes += position - log.end
+            log.end = position
+            self._places |= places
+            self.last_index, self.last_now_ms = index, records[-1].now_ms
+
+    def sync(self) -> None:
+        """Return when everything appended is durable."""
+        with self._alive():
+            if self.synced_index < self.last_index:
+                self._tip.file.sync()
+                self.synced_index = self.last_index
+                self._mark.write(self.synced_index)
+
+    def read(self, index: int) -> bytes:
+        """The batch of an entry."""
+        return self.locate(index).read()
+
+    def locate(self, index: int) -> Place:
+        """Where the batch of an entry is, to be read now or later, here or in another thread."""
+        self._check_alive()
+        assert index in self._places, f"entry {index} has no batch in the log"
+        (first, position), tip = self._places[index], self._tip
+        return Place(tip if tip.first == first else self._opened(first), index, position)
+
+    def places(self, indexes: Iterable[int]) -> list[tuple[int, int, int]]:
+        """The places of these entries' batches, as a snapshot keeps them and `open` wants them."""
+        return [(index, *self._places[index]) for index in indexes]
+
+    def keep(self, live: Iterable[int], *, before: int) -> None:
+        """Up to `before`, the index of a saved snapshot, only the batches of `live` are needed."""
+        with self._alive():
+            kept = {index: self._places[index] for index in live if index <= before}
+            kept |= {index: place for index, place in self._places.items() if index > before}
+            self._places = kept
+            used = {first for first, _ in kept.values()}
+            doomed = [
+                first
+                for first, following in pairwise([*self._sizes, self._tip.first])
+                if following <= before + 1 and first not in used
+            ]
+            for first in doomed:
+                self._files.remove(name_of(first))
+                del self._sizes[first]
+            if doomed:
+                self._opened.cache_clear()  # an open file keeps its disk space
+                self._files.sync_directory()
+            self.appended_bytes = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """What the log takes on disk, without what is only reserved."""
+        return sum(self._sizes.values()) + self._tip.end
+
+    def close(self) -> None:
+        """Give back what is reserved and make everything durable; after a failure, only let go."""
+        log, self._current = self._current, None  # whoever has a place in it may go on reading
+        failure, self._failure = self._failure, StorageFailed("it was closed.")
+        self._opened.cache_clear()
+        if log is not None and failure is None:
+            log.file.truncate(log.end)
+            log.file.sync()
+            self._mark.write(self.last_index)
+            self._mark.sync()
+
+    # -- recovery ----------------------------------------------------------------------------------
+
+    def _demand_files(self, after: int, places: Iterable[tuple[int, int, int]]) -> None:
+        """Every file that must be there is there."""
+        for index, first, position in places:
+            if first not in self._sizes:
+                raise CorruptLog(f"{name_of(first)} is missing: it has entry {index}. {REMEDY}")
+            self._places[index] = (first, position)
+        confirmed = max(after, self._mark.index)
+        missing = min(self._sizes) > after + 1 if self._sizes else confirmed > 0
+        if missing:
+            raise CorruptLog(f"The log file with entry {after + 1} is missing. {REMEDY}")
+
+    def _replay_file(self, log: LogFile) -> Iterator[Record]:
+        self.last_index = log.first - 1
+        for position, header, command in log.walk():
+            self.last_index, self.last_now_ms = header.index, header.now_ms
+            if header.index > self._after:
+                if header.batch_bytes:
+                    self._places[header.index] = (log.first, position)
+                self.appended_bytes += header.frame_bytes
+                yield Record(header.index, header.term, header.now_ms, header.kind, command)
+
+    def _demand_whole(self, log: LogFile, following: int) -> None:
+        """A file that is not the last is complete and continued by the next."""
+        if self.last_index + 1 != following or not log.tail().clean:
+            raise CorruptLog(
+                f"{log.file.name} is damaged at byte {log.end}, or a file behind it is missing: "
+                f"entries {self.last_index + 1} to {following - 1}. {REMEDY}"
+            )
+
+    def _settle_end(self, log: LogFile) -> None:
+        """Cut the log where its last good frame ends, unless something confirmed would be lost."""
+        tail = log.tail()
+        confirmed = max(self._after, self._mark.index, tail.synced)
+        if self.last_index < confirmed:
+            raise CorruptLog(
+                f"{log.file.name} is damaged at byte {log.end}: entry {self.last_index + 1} cannot "
+                f"be read, and entries up to {confirmed} were confirmed. {REMEDY}"
+            )
+        if not tail.clean:
+            log.file.truncate(log.end)
+        # What we found may be in the system's memory only: the process that wrote it may have ended
+        # before its sync. From here on it counts as kept.
+        log.file.sync()
+        self._files.sync_directory()
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    @property
+    def _tip(self) -> LogFile:
+        assert self._current is not None, "the log was not replayed"
+        return self._current
+
+    def _roll(self) -> None:
+        """Begin a new file, if there is room for one."""
+        self.sync()
+        try:
+            log = LogFile.create(self._files, self.last_index + 1, allocate=self._allocate_bytes)
+        except DiskFull:
+            return
+        old, self._current = self._tip, log
+        self._sizes[old.first] = old.end
+        old.file.truncate(old.end)
+
+    def _reserve(self, end: int, *, urgent: bool) -> None:
+        """Have room on disk up to `end` of the last file, and the reserve behind it."""
+        file = self._tip.file
+        room, wanted = file.size(), end + self._reserve_bytes
+        if wanted <= room:
+            return
+        try:
+            file.allocate(wanted + -wanted % self._allocate_bytes)
+        except DiskFull:
+            if not urgent or end > room:
+                raise
+
+    def _write(self, buffers: list[memoryview]) -> None:
+        log = self._tip
+        try:
+            log.file.write(log.end, buffers)
+        except DiskFull:
+            # Some file systems run full in spite of a reservation. What was refused must not be
+            # found by a recovery, so it is taken back durably.
+            log.file.truncate(log.end)
+            log.file.sync()
+            raise
+
+    @contextmanager
+    def _alive(self) -> Iterator[None]:
+        """Around everything that changes files: the first failure is the last."""
+        self._check_alive()
+        try:
+            yield
+        except StorageFailed as failure:
+            self._failure = failure
+            raise
+
+    def _check_alive(self) -> None:
+        if self._failure is not None:
+            raise StorageFailed(f"The log has stopped: {self._failure}") from self._failure

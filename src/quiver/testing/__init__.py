@@ -1,0 +1,5 @@
+"""Public fakes: a clock that is told the time and a disk that can crash."""
+
+from quiver.testing.memory_files import MemoryFiles, SimulatedCrash
+
+__all__ = ["MemoryFiles", "SimulatedCrash"]

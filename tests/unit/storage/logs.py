@@ -1,0 +1,70 @@
+"""Small logs, and what must be true of them."""
+
+from collections.abc import Iterable, Sequence
+
+from quiver.storage import codec, snapshot
+from quiver.storage.files import Files
+from quiver.storage.frame import Record
+from quiver.storage.wal import Wal
+
+FILE_BYTES = 400
+ALLOCATE_BYTES = 512
+RESERVE_BYTES = 128
+
+
+def record(index: int, *, take: int = 0) -> Record:
+    """Entry `index`, always the same; every third has no batch, and another `take` is another entry."""
+    command = b"command %d of take %d" % (index, take)
+    batch = b"" if index % 3 == 0 else b"batch %d/%d " % (index, take) * (index % 4 + 1)
+    return Record(index, 1, 1_000 + index, index % 7, command, batch)
+
+
+def open_log(
+    files: Files, *, after: int = 0, places: Iterable[tuple[int, int, int]] = ()
+) -> tuple[Wal, list[Record]]:
+    """A log with small files, and the entries it came back with."""
+    wal = Wal.open(
+        files,
+        after=after,
+        places=places,
+        file_bytes=FILE_BYTES,
+        allocate_bytes=ALLOCATE_BYTES,
+        reserve_bytes=RESERVE_BYTES,
+    )
+    return wal, list(wal.replay())
+
+
+def fill(wal: Wal, count: int, *, sync: bool = True) -> list[Record]:
+    """Append `count` entries, each by itself."""
+    records = [record(wal.last_index + 1 + number) for number in range(count)]
+    for each in records:
+        wal.append([each], urgent=False)
+        if sync:
+            wal.sync()
+    return records
+
+
+def assert_holds(wal: Wal, found: Sequence[Record], expected: Sequence[Record]) -> None:
+    """What a replay found is `expected`, batches included."""
+    without_batch = [Record(r.index, r.term, r.now_ms, r.kind, r.command) for r in expected]
+    assert list(found) == without_batch
+    for each in expected:
+        if each.batch:
+            assert wal.read(each.index) == each.batch
+
+
+def save_state(files: Files, wal: Wal, live: Sequence[int]) -> None:
+    """A snapshot of everything synced, that needs the batches of `live`; the log drops the rest."""
+    index = wal.synced_index
+    state = {"live": list(live), "places": wal.places(live)}
+    snapshot.save(files, index, codec.encode_state(state))
+    wal.keep(live, before=index)
+
+
+def open_directory(files: Files) -> tuple[Wal, list[Record], int, list[int]]:
+    """Open a directory as a node does: the log, its entries, the snapshot's index, its live entries."""
+    snapshot.clean(files)
+    after, payload = snapshot.load(files) or (0, codec.encode_state({"live": [], "places": []}))
+    state = codec.decode_state(payload)
+    wal, found = open_log(files, after=after, places=[tuple(place) for place in state["places"]])
+    return wal, found, after, state["live"]

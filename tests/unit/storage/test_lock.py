@@ -1,0 +1,102 @@
+"""One process owns a directory."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from quiver.errors import DirectoryInUse, InvalidRequest, StorageError
+from quiver.storage.lock import NAME, DirectoryLock
+
+HOLD = """
+import sys
+from quiver.storage.lock import DirectoryLock
+lock = DirectoryLock.acquire(sys.argv[1])
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    with process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "held\n"
+        yield process
+        process.kill()
+
+
+def test_a_directory_is_made_and_owned(tmp_path):
+    path = tmp_path / "a" / "b"
+    lock = DirectoryLock.acquire(path)
+    assert (path / NAME).is_file()
+    lock.release()
+    lock.release()
+    DirectoryLock.acquire(path).release()
+
+
+@pytest.mark.process
+def test_another_process_is_told_who_has_it_and_what_to_do(tmp_path, holder):
+    with pytest.raises(DirectoryInUse) as caught:
+        DirectoryLock.acquire(tmp_path)
+    for part in (str(tmp_path), f"process {holder.pid} on ", "-c", "since 20", "quiver serve"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.process
+def test_the_lock_ends_with_its_process(tmp_path, holder):
+    holder.kill()
+    holder.wait()
+    DirectoryLock.acquire(tmp_path).release()
+
+
+def test_the_same_process_cannot_have_it_twice(tmp_path):
+    lock = DirectoryLock.acquire(tmp_path)
+    with pytest.raises(DirectoryInUse, match=f"process {os.getpid()}"):
+        DirectoryLock.acquire(tmp_path)
+    lock.release()
+
+
+def test_an_owner_that_has_not_said_who_it_is_still_owns(tmp_path):
+    lock = DirectoryLock.acquire(tmp_path)
+    (tmp_path / NAME).write_text("")
+    with pytest.raises(DirectoryInUse, match="in use by another process"):
+        DirectoryLock.acquire(tmp_path)
+    lock.release()
+
+
+def test_a_forked_child_neither_gives_away_nor_keeps_the_lock(tmp_path, monkeypatch):
+    lock = DirectoryLock.acquire(tmp_path)
+    child = DirectoryLock(os.dup(lock._descriptor))  # what a child has after a fork
+    child._pid = -1
+    child.release()
+    with pytest.raises(DirectoryInUse):
+        DirectoryLock.acquire(tmp_path)
+    inherited = os.dup(lock._descriptor)
+    lock.release()
+    DirectoryLock.acquire(tmp_path).release()
+    os.close(inherited)
+
+
+@pytest.mark.parametrize("path", ["file", "file/below"])
+def test_a_file_is_no_directory(tmp_path, path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InvalidRequest, match="Give the path of a directory"):
+        DirectoryLock.acquire(tmp_path / path)
+
+
+def test_a_directory_that_may_not_be_written_is_named(tmp_path, monkeypatch):
+    def refuse(*_arguments: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(StorageError, match=rf"{NAME}: Permission denied. Give this user .* access"):
+        DirectoryLock.acquire(tmp_path)
