@@ -12,6 +12,7 @@ with quiver.connect("data/") as queue:
 from quiver.client.aio import AsyncMember, AsyncProducer, AsyncQueue, AsyncTransaction
 from quiver.client.arguments import make_retry as retry
 from quiver.client.connect import connect, connect_async
+from quiver.client.once import once
 from quiver.client.results import (
     AsyncDelivery,
     AsyncDeliveryBatch,
@@ -105,5 +106,6 @@ __all__ = [
     "UnsupportedFormat",
     "connect",
     "connect_async",
+    "once",
     "retry",
 ]

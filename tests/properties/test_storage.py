@@ -79,7 +79,9 @@ class LogMachine(RuleBasedStateMachine):
             reserve_bytes=256,
         )
         found = list(self.wal.replay())
-        assert [each.index for each in found] == list(range(self.after + 1, self.wal.last_index + 1))
+        assert [each.index for each in found] == list(
+            range(self.after + 1, self.wal.last_index + 1)
+        )
         assert self.confirmed <= self.wal.last_index <= len(self.written)
         del self.written[self.wal.last_index :]
         for each in found:

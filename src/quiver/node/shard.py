@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -161,12 +161,13 @@ class Shard:
         self.secret = engine.core.secret
         self._engine = engine
         self._inbox: SimpleQueue[_Request] = SimpleQueue()
-        self._pending_bytes = 0  # of the inbox; approximate, as threads race on it
+        self._gate = Lock()  # around what requests and the shard's thread both change:
+        self._pending_bytes = 0  # of the inbox
+        self._closing = False
+        self._failure: BaseException | None = None
         self._waiters: dict[int, list[_Waiter]] = {}  # by topic
         self._saver: Thread | None = None  # writes a snapshot
         self._serving: list[_Request] = []  # taken, and perhaps not answered yet
-        self._closing = False
-        self._failure: BaseException | None = None
         self._pid = os.getpid()
         self._thread = Thread(target=self._run, name="quiver-shard", daemon=True)
         self._thread.start()
@@ -214,32 +215,36 @@ class Shard:
 
     def close(self) -> None:
         """Finish what was submitted, release everybody who waits, and end the thread."""
-        if os.getpid() != self._pid or self._closing:
+        if os.getpid() != self._pid:
             return
-        self._closing = True
-        self._inbox.put(_Close())
+        with self._gate:
+            if not self._closing:
+                self._closing = True
+                self._inbox.put(_Close())
         self._thread.join()
 
     def _submit(self, request: _Request) -> None:
-        if self._failure is not None:
-            raise StorageFailed(f"the queue has stopped: {self._failure}") from self._failure
-        if self._closing:
-            raise QueueClosed("the queue is closed; connect again")
         if os.getpid() != self._pid:
             raise QueueClosed(
                 "this process was forked from the one that opened the queue, and only that one may "
-                "use it; run `quiver serve` to share a queue between processes"
+                "use it: open the queue after forking, in one process"
             )
-        if (
-            self._pending_bytes > limits.PENDING_BYTES_MAX
-            or self._inbox.qsize() >= limits.PENDING_REQUESTS_MAX
-        ):
-            raise Overloaded(
-                f"more than {limits.PENDING_REQUESTS_MAX} requests or {limits.PENDING_BYTES_MAX} "
-                "bytes wait for the disk; send larger batches, or retry after a moment"
-            )
-        self._pending_bytes += request.nbytes
-        self._inbox.put(request)
+        with self._gate:
+            if self._failure is not None:
+                raise StorageFailed(f"the queue has stopped: {self._failure}") from self._failure
+            if self._closing:
+                raise QueueClosed("the queue is closed; connect again")
+            if (
+                self._pending_bytes > limits.PENDING_BYTES_MAX
+                or self._inbox.qsize() >= limits.PENDING_REQUESTS_MAX
+            ):
+                raise Overloaded(
+                    f"more than {limits.PENDING_REQUESTS_MAX:,} requests or "
+                    f"{limits.PENDING_BYTES_MAX:,} bytes wait for the disk; send larger batches, "
+                    "or retry after a moment"
+                )
+            self._pending_bytes += request.nbytes
+            self._inbox.put(request)
 
     # -- the thread --------------------------------------------------------------------------------
 
@@ -251,13 +256,15 @@ class Shard:
                 closing = any(isinstance(request, _Close) for request in self._serving)
                 self._serve(list(self._serving))
         except BaseException as failure:  # noqa: BLE001  # whatever it was, nobody may wait for ever
-            self._failure = failure
+            with self._gate:
+                self._failure = failure
         if self._saver is not None:
             self._saver.join()
         try:
             self._engine.close()
         except StorageFailed as failure:
-            self._failure = self._failure or failure
+            with self._gate:
+                self._failure = self._failure or failure
         self._release_all()
 
     def _gather(self) -> list[_Request]:
@@ -271,7 +278,8 @@ class Shard:
                 request = self._inbox.get_nowait()
                 requests.append(request)
                 nbytes += request.nbytes
-        self._pending_bytes -= nbytes
+        with self._gate:
+            self._pending_bytes -= nbytes
         return requests
 
     def _patience(self) -> float | None:

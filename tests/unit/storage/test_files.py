@@ -61,7 +61,11 @@ def test_files_that_should_not_exist_or_should(files):
     files.create("a")
     with pytest.raises(StorageFailed, match="a: "):
         files.create("a")
-    for refused in (lambda: files.open("b"), lambda: files.remove("b"), lambda: files.rename("b", "c")):
+    for refused in (
+        lambda: files.open("b"),
+        lambda: files.remove("b"),
+        lambda: files.rename("b", "c"),
+    ):
         with pytest.raises(StorageFailed):
             refused()
     assert files.names() == ["a"]

@@ -68,7 +68,9 @@ def test_several_entries_are_one_write(files):
 def test_a_batch_may_be_any_buffer(files):
     wal, _ = open_log(files)
     batch = pa.py_buffer(b"arrow bytes")
-    wal.append([Record(1, 1, 1, 4, b"c", batch), Record(2, 1, 1, 4, b"", memoryview(batch))], urgent=False)
+    wal.append(
+        [Record(1, 1, 1, 4, b"c", batch), Record(2, 1, 1, 4, b"", memoryview(batch))], urgent=False
+    )
     assert wal.read(1) == wal.read(2) == b"arrow bytes"
 
 
@@ -200,7 +202,9 @@ def test_places_are_found_and_read_while_the_log_grows(files):
 
     def read() -> None:
         while not done.is_set():
-            wrong.extend(index for index in (1, 2) if wal.locate(index).read() != records[index].batch)
+            wrong.extend(
+                index for index in (1, 2) if wal.locate(index).read() != records[index].batch
+            )
 
     reader = threading.Thread(target=read)
     reader.start()

@@ -236,7 +236,7 @@ class Delivery:
                 gaps = [gap for view in views for a, b in wanted for gap in view.settled.gaps(a, b)]
                 wanted = merge(gaps)
             for low, high in wanted:
-                yield replace(extent.slice(low, high, 0), partition=number)
+                yield extent.slice(number, low, high, 0)
 
     def stats(self, topic: int, now_ms: int) -> TopicStats:
         """A topic as numbers."""
@@ -515,7 +515,6 @@ class Delivery:
         kept: list[tuple[int, int, int]] = []
         slices: list[Slice] = []
         nbytes = 0
-        number = view.partition.number
         for start, end, attempts in taken:
             position = start
             for piece, piece_bytes in view.partition.slices(start, end, attempts + 1):
@@ -525,10 +524,7 @@ class Delivery:
                     if not fits and fresh and not slices:
                         fits = 1
                 if fits:
-                    slices.append(
-                        Slice(number, piece.offset, fits, piece.index, piece.row, piece.time_ms,
-                              piece.attempt, piece.origin)
-                    )  # fmt: skip
+                    slices.append(piece if fits == piece.count else replace(piece, count=fits))
                     nbytes += piece_bytes * fits // piece.count
                     position += fits
                 if fits < piece.count:
@@ -548,18 +544,17 @@ class Delivery:
 
     def _lease_owner(self, command: Settle) -> tuple[Topic, Group]:
         topic = self.topics.get(command.topic)
-        if topic is not None:
-            for group in topic.groups.values():
-                if group.number == command.group:
-                    if command.action == "dead_letter" and topic.policy.dead_letter is None:
-                        raise InvalidRequest(
-                            f"topic {topic.name!r} has no dead-letter topic; make it with "
-                            "create_topic(…, dead_letter=…), or nack instead"
-                        )
-                    if any(held.partition >= len(group.views) for held in command.held):
-                        raise ReceiptInvalid("the receipt names a partition that does not exist")
-                    return topic, group
-        raise ReceiptInvalid("the receipt belongs to a topic or group that was deleted")
+        group = self._numbered(topic, command.group) if topic is not None else None
+        if topic is None or group is None:
+            raise ReceiptInvalid("the receipt belongs to a topic or group that was deleted")
+        if command.action == "dead_letter" and topic.policy.dead_letter is None:
+            raise InvalidRequest(
+                f"topic {topic.name!r} has no dead-letter topic; make it with "
+                "create_topic(…, dead_letter=…), or nack instead"
+            )
+        if any(held.partition >= len(group.views) for held in command.held):
+            raise ReceiptInvalid("the receipt names a partition that does not exist")
+        return topic, group
 
     def _settle(self, topic: Topic, group: Group, command: Settle) -> Settled:
         count = refused = 0
@@ -846,8 +841,7 @@ class Delivery:
         """Drop the oldest messages that everybody is done with, as far as retention allows."""
         for partition in topic.partitions:
             views = [group.views[partition.number] for group in topic.groups.values()]
-            low = min((view.settled.low for view in views), default=0)
-            low = max(low, partition.removed.low)
+            low = min((view.settled.low for view in views), default=partition.removed.low)
             while partition.first < partition.end:
                 extent = next(partition.live())
                 if extent.end > low and not self._unwatched(topic, views):

@@ -87,6 +87,11 @@ class Lanes:
             heappush(source, (end_of_taken, end, attempts))
         return count
 
+    def lowest(self) -> int:
+        """The lowest offset in the lane of priority 0, which must not be empty."""
+        heads = [pieces[0][0] for pieces in (self._again.get(0), self._fresh.get(0)) if pieces]
+        return min(heads)
+
     def __bool__(self) -> bool:
         """Whether there may be something to take."""
         return bool(self._fresh or self._again)

@@ -64,15 +64,14 @@ class Extent:
         """The offset after the last one."""
         return self.first + self.count
 
-    def slice(self, start: int, end: int, attempt: int) -> Slice:
+    def slice(self, partition: int, start: int, end: int, attempt: int) -> Slice:
         """The part `start … end` as a reader needs it."""
         skip = start - self.first
         origin = self.origin
         if origin is not None and skip:
             origin = shift(origin, skip)
-        return Slice(
-            0, start, end - start, self.index, self.row + skip, self.time_ms, attempt, origin
-        )
+        return Slice(partition, start, end - start, self.index, self.row + skip, self.time_ms,
+                     attempt, origin)  # fmt: skip
 
 
 def shift(origin: Origin, skip: int) -> Origin:
@@ -99,7 +98,7 @@ class Partition:
         self.end = 0
         self.nbytes = 0
         self.has_ttl = False  # some message here has had a time to live: worth looking
-        self.removed = OffsetSet()  # purged, discarded, redriven or expired: gone for every group
+        self.removed = OffsetSet()  # dropped, purged, discarded, redriven or expired: gone for all
         self.extents: list[Extent] = []
         self._starts: list[int] = []
         self._head = 0  # extents before it are dropped
@@ -168,18 +167,24 @@ class Partition:
             if extent.first >= end:
                 return
             low, high = max(start, extent.first), min(end, extent.end)
-            piece = extent.slice(low, high, attempt)
+            piece = extent.slice(self.number, low, high, attempt)
             yield piece, extent.nbytes * piece.count // extent.count
 
     def drop_head(self) -> None:
         """Forget the oldest extent."""
-        self.nbytes -= self.extents[self._head].nbytes
+        extent = self.extents[self._head]
+        self.removed.add(extent.first, extent.end)
+        self.nbytes -= extent.nbytes
         self._head += 1
         if self._head >= COMPACT_AT and self._head * 2 >= len(self.extents):
             self._compact()
 
     def retain(self, keep: list[Extent]) -> None:
         """Forget all extents but these."""
+        kept = {extent.first: None for extent in keep}
+        for extent in self.live():
+            if extent.first not in kept:
+                self.removed.add(extent.first, extent.end)
         self.extents = keep
         self._starts = [extent.first for extent in keep]
         self._head = 0

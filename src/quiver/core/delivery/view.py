@@ -329,9 +329,22 @@ class RangeView(View):
         return end
 
     def _pick(self, limit: int, per_key: int, now_ms: int) -> list[Taken]:
-        if self._strict and (self.leases or self.due):
+        if not self._strict:
+            return self._lanes.take(limit, self.settled)
+        if self.leases:
             return []
-        return self._lanes.take(limit, self.settled)
+        taken: list[Taken] = []
+        barrier = self._barrier()
+        for start, end, attempts in self._lanes.take(limit, self.settled):
+            if start < barrier:
+                taken.append((start, min(end, barrier), attempts))
+            if end > barrier:
+                self._lanes.put_back(max(start, barrier), end, attempts, 0)
+        return taken
+
+    def _barrier(self) -> int:
+        """In strict order nothing from here on may go before what waits for its time."""
+        return min((start for _, start, _, _ in self.due), default=self.partition.end)
 
     def _back(self, start: int, end: int, attempts: int, now_ms: int) -> None:
         priority = 0 if self._strict else self.partition.priority_of(start)
@@ -343,10 +356,14 @@ class RangeView(View):
             return False
         if self.due and self.due[0][0] <= now_ms:
             return True
-        if self._strict and self.due:
-            return False
         unseen = self.next < self.partition.end and self.blocked_until_ms <= now_ms
+        if self._strict and self.due:
+            return bool(self._lanes) and self._lanes.lowest() < self._barrier()
         return bool(self._lanes) or unseen
+
+    def next_due_ms(self) -> int | None:
+        """When something that waits becomes ready; in strict order not while a lease is out."""
+        return None if self._strict and self.leases else super().next_due_ms()
 
     def ready_ranges(self) -> Iterator[Range]:
         """Everything that is ready, settled or not."""
