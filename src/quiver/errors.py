@@ -107,9 +107,19 @@ class ReceiptInvalid(ReceiptError):
 
 
 class ReceiptExpired(ReceiptError):
-    """The lease behind the receipt has ended: settled already, timed out, or taken over."""
+    """The lease behind a receipt has ended: settled already, timed out, or taken over.
+
+    `refused` has the deliveries or receipts that were refused; the others were settled.
+    """
 
     code = "receipt_expired"
+
+    def __init__(self, message: str, refused: tuple[Any, ...] = ()) -> None:
+        super().__init__(message, refused)
+        self.refused = refused
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class ProducerFenced(RequestError):

@@ -43,7 +43,11 @@ async def finished(ticket: Ticket[Any]) -> None:
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
     ticket.when_done(lambda: loop.is_closed() or loop.call_soon_threadsafe(done.set))
-    await done.wait()
+    try:
+        await done.wait()
+    except asyncio.CancelledError:
+        ticket.abandoned = True
+        raise
 
 
 async def run(flow: Generator[Any, Any, T]) -> T:
@@ -383,6 +387,7 @@ class AsyncProducer:
         self._opened: Outbox | None = None
         self._linger = linger
         self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
 
     @property
     def _outbox(self) -> Outbox:
@@ -416,12 +421,14 @@ class AsyncProducer:
             body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
             dedup_id=dedup_id,
         )  # fmt: skip
-        self._outbox.collect()
+        if self._closed:
+            raise QueueClosed("the producer is closed; open another")
         self._outbox.add(row)
         if self._outbox.rows == 1:
             self._cancel_timer()
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(self._linger, self._outbox.submit)
+        self._outbox.collect()  # last, so that a message is taken over whatever is reported
         await self._wait(all_of_them=False)
 
     async def flush(self) -> None:
@@ -430,8 +437,9 @@ class AsyncProducer:
         await self._wait(all_of_them=True)
 
     async def _wait(self, *, all_of_them: bool) -> None:
-        while ticket := self._outbox.oldest(all_of_them=all_of_them):
-            await finished(ticket)
+        while tickets := self._outbox.awaited(all_of_them=all_of_them):
+            for ticket in tickets:
+                await finished(ticket)
             self._outbox.collect()
 
     def _cancel_timer(self) -> None:
@@ -440,13 +448,13 @@ class AsyncProducer:
 
     async def aclose(self) -> None:
         """Flush and end."""
-        if self._opened is None:
+        if self._opened is None or self._closed:
             return
         self._cancel_timer()
         try:
             await self.flush()
         finally:
-            self._opened = None
+            self._closed = True
 
     async def __aenter__(self) -> Self:
         self._opened = await run(self._opening)

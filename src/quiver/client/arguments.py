@@ -66,6 +66,13 @@ def lease_ms(value: Any) -> int:
     return length
 
 
+def rate(value: Any) -> float:
+    """Messages a second."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1e9:
+        raise InvalidRequest("rate must be a number of messages per second, more than 0")
+    return value
+
+
 def position(to: Any, partition: int | None = None) -> Position:
     """ "earliest", "latest", an offset (int), or a time (ISO text or datetime)."""
     if partition is not None:
@@ -103,6 +110,11 @@ def retry(value: Any) -> Retry:
     if value is None:
         return Retry()
     if isinstance(value, Retry):
+        choice(value.kind, "the kind of retry", RetryKind)
+        whole(value.base_ms, "base_ms of retry", 0, limits.DURATION_SECONDS_MAX * 1000)
+        whole(value.cap_ms, "cap_ms of retry", 0, limits.DURATION_SECONDS_MAX * 1000)
+        if not isinstance(value.jitter, bool):
+            raise InvalidRequest("jitter of retry must be True or False")
         return value
     if value in get_args(RetryKind):
         return Retry(value, base_ms=1_000, jitter=value != "fixed")
@@ -188,10 +200,19 @@ def policy(
 
 
 def _split_keys(keys: list[Any] | tuple[Any, ...], partitions: int) -> tuple[str, ...]:
-    if not all(isinstance(key, str) for key in keys) or list(keys) != sorted(set(keys)):
-        raise InvalidRequest("split keys must be different strings in order")
+    if not all(map(_is_key, keys)) or list(keys) != sorted(set(keys)):
+        raise InvalidRequest(
+            f"split keys must be different strings in order, of 1 to {limits.KEY_BYTES_MAX:,} bytes"
+        )
     if len(keys) != partitions - 1:
         raise InvalidRequest(
             f"{partitions} ranges need {partitions - 1} split keys, not {len(keys)}"
         )
     return tuple(keys)
+
+
+def _is_key(value: Any) -> bool:
+    try:
+        return isinstance(value, str) and 1 <= len(value.encode()) <= limits.KEY_BYTES_MAX
+    except UnicodeEncodeError:  # a lone surrogate
+        return False

@@ -38,7 +38,7 @@ def connect_async(url: str | os.PathLike[str], *, durability: Durability = "disk
 
 def directory(url: Any) -> Path:
     """The directory that an address means."""
-    if not isinstance(url, str | os.PathLike) or not str(url):
+    if not isinstance(url, str | os.PathLike) or not str(url) or "\0" in str(url):
         raise InvalidRequest('connect takes the path of a directory, such as "data/"')
     if "://" in str(url):
         raise InvalidRequest(

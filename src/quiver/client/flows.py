@@ -24,7 +24,7 @@ from quiver.client import arguments
 from quiver.client.results import Lease, Leased, LeasedTable, Record, Sent, SentBatch
 from quiver.core.delivery.offsets import merge
 from quiver.core.delivery.partition import shift
-from quiver.errors import InvalidRequest, ReceiptExpired, TopicNotFound
+from quiver.errors import InvalidRequest, ReceiptExpired, ReceiptInvalid, TopicNotFound
 from quiver.model.commands import (
     Action,
     Command,
@@ -110,8 +110,11 @@ class Flows:
         return names
 
     def policy(self, topic: str) -> Flow[TopicPolicy]:
-        handle = yield from self.handle(topic)
-        return handle.policy
+        arguments.name(topic, "topic")
+        policy: TopicPolicy = yield self.shard.ask(
+            lambda engine: engine.core.topic_named(topic).policy
+        )
+        return policy
 
     def stats(self, topic: str) -> Flow[TopicStats]:
         arguments.name(topic, "topic")
@@ -279,9 +282,11 @@ class Flows:
         reason: str = "",
     ) -> Flow[None]:
         """Settle deliveries and receipts, one entry for each topic and group among them."""
-        yield from self._settle(
-            self.settles(action, items, delay=delay, lease=lease, reason=reason)
-        )
+        items = _listed(items)
+        commands = self.settles(action, items, delay=delay, lease=lease, reason=reason)
+        refused = yield from self._settle(commands)
+        if refused:
+            raise _expired(tuple(x for x in items if self._receipt(x) in refused), len(items))
 
     def settle_table(
         self,
@@ -303,29 +308,21 @@ class Flows:
             return
         owner = (leased.lease.topic_number, leased.lease.group_number)
         command = self._settle_command(action, owner, ranges, delay, lease, reason)
-        yield from self._settle([command])
+        refused = yield from self._settle([command])
+        if refused:
+            count = sum(end - start for found in ranges.values() for start, end in merge(found))
+            raise _expired(tuple((x.partition, x.offset) for x in refused), count)
 
     def settles(
         self, action: Action, items: Any, *, delay: Any = None, lease: Any = None, reason: str = ""
     ) -> list[Settle]:
         """The commands that settle these items."""
         found: dict[tuple[int, int], dict[tuple[int, int], list[tuple[int, int]]]] = {}
-        for item in [items] if isinstance(items, Leased | str) else items:
-            if isinstance(item, Leased):
-                held = item.lease
-                if _needs_no_settling(action, held):
-                    continue
-                owner, key = (held.topic_number, held.group_number), (item.partition, held.epoch)
-                offset = item.offset
-            elif isinstance(item, str):
-                receipt: Receipt = verify(item, self.shard.secret)
-                owner, key = (receipt.topic, receipt.group), (receipt.partition, receipt.epoch)
-                offset = receipt.offset
-            else:
-                raise InvalidRequest(
-                    f"deliveries and receipts can be settled, not {type(item).__name__}"
-                )
-            ranges = found.setdefault(owner, {}).setdefault(key, [])
+        for item in _listed(items):
+            if isinstance(item, Leased) and _needs_no_settling(action, item.lease):
+                continue
+            topic, group, partition, offset, epoch = self._receipt(item)
+            ranges = found.setdefault((topic, group), {}).setdefault((partition, epoch), [])
             if ranges and ranges[-1][1] == offset:
                 ranges[-1] = (ranges[-1][0], offset + 1)
             else:
@@ -357,21 +354,34 @@ class Flows:
             randbits(63),
         )
 
-    def _settle(self, commands: Sequence[Settle]) -> Flow[None]:
+    def _receipt(self, item: Any) -> Receipt:
+        """What a delivery or a receipt's text stands for."""
+        if isinstance(item, Leased):
+            held = item.lease
+            if held.secret != self.shard.secret:
+                raise ReceiptInvalid("the delivery is not of this queue; settle it where it is")
+            return Receipt(
+                held.topic_number, held.group_number, item.partition, item.offset, held.epoch
+            )
+        if isinstance(item, str):
+            return verify(item, self.shard.secret)
+        raise InvalidRequest(f"deliveries and receipts can be settled, not {type(item).__name__}")
+
+    def _settle(self, commands: Sequence[Settle]) -> Flow[dict[Receipt, None]]:
+        """Settle; return what was refused."""
         sync = self.durability == "disk"
         tickets = [self.shard.propose(command, sync=sync) for command in commands]
-        count = refused = 0
-        for ticket in tickets:
+        refused: dict[Receipt, None] = {}
+        for command, ticket in zip(commands, tickets, strict=True):
             reply: Settled = yield ticket
-            count += reply.count
-            refused += reply.refused
-        if refused:
-            others = f"; the other {count} were settled" if count else ""
-            raise ReceiptExpired(
-                f"{refused} of {count + refused} receipts no longer hold: the lease ended, or the "
-                f"message was settled already{others}. Such messages are or were delivered again; "
-                "make the lease longer, or extend it in time"
-            )
+            for held in reply.refused:
+                for start, end in held.ranges:
+                    for offset in range(start, end):
+                        receipt = Receipt(
+                            command.topic, command.group, held.partition, offset, held.epoch
+                        )
+                        refused[receipt] = None
+        return refused
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -444,16 +454,23 @@ class Flows:
         limit: int = limits.READ_MESSAGES_MAX,
     ) -> Flow[Page]:
         """The next messages of a replay."""
-        left = {number: at for number, at in positions.items() if at < ends[number]}
-
-        def ask(engine: Engine) -> Page:
-            slices, ahead = engine.core.browse(topic, left, limit, pending=pending)
-            slices = [_clipped(piece, ends[piece.partition]) for piece in slices]
-            slices = [piece for piece in slices if piece.count > 0]
-            return Page(slices, engine.source(slices), ahead)
-
-        page: Page = yield self.shard.ask(ask)
+        page: Page = yield self.shard.ask(
+            lambda engine: self.page(engine, topic, positions, ends, limit, pending=pending)
+        )
         return page
+
+    @staticmethod
+    def page(
+        engine: Engine, topic: int, positions: dict[int, int], ends: dict[int, int], limit: int,
+        *, pending: bool = False,
+    ) -> Page:  # fmt: skip
+        """Messages from `positions` up to `ends`, which must be where the partitions are or were."""
+        left = {number: at for number, at in positions.items() if at < ends[number]}
+        slices, ahead = engine.core.browse(topic, left, limit, pending=pending)
+        slices = [_clipped(piece, ends[piece.partition]) for piece in slices]
+        slices = [piece for piece in slices if piece.count > 0]
+        ahead = {number: min(at, ends[number]) for number, at in ahead.items()}
+        return Page(slices, engine.source(slices), ahead)
 
     def read_records(self, name: str, page: Page) -> Flow[list[Record]]:
         result: list[Record] = yield Work(lambda: records(name, page))
@@ -501,8 +518,8 @@ class Flows:
             )
         if limit is not None:
             arguments.whole(limit, "limit", 1, 2**62)
-        if rate is not None and not rate > 0:
-            raise InvalidRequest("rate must be a number of messages per second, more than 0")
+        if rate is not None:
+            arguments.rate(rate)
         number, positions, ends = yield from self.read_start(topic)
         chunk = REDRIVE_CHUNK if rate is None else max(min(REDRIVE_CHUNK, int(rate / 4)), 1)
         moved = 0
@@ -564,6 +581,21 @@ def sent_batch(answer: SentReply | Exception, durability: Durability) -> SentBat
     duplicates = sum(placed.count for placed in answer.placed if placed.duplicate)
     total = sum(placed.count for placed in answer.placed)
     return SentBatch(total - duplicates, duplicates, durability, answer.placed)
+
+
+def _listed(items: Any) -> list[Any]:
+    single = isinstance(items, Leased | str) or not isinstance(items, Iterable)
+    return [items] if single else list(items)
+
+
+def _expired(refused: tuple[Any, ...], total: int) -> ReceiptExpired:
+    others = f"; the other {total - len(refused)} were settled" if total > len(refused) else ""
+    return ReceiptExpired(
+        f"{len(refused)} of {total} receipts no longer hold: the lease ended, or the message was "
+        f"settled already{others}. Such messages are or were delivered again; make the lease "
+        "longer, or extend it in time",
+        refused,
+    )
 
 
 def picks(chosen: list[Record]) -> tuple[Pick, ...]:

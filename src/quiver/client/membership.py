@@ -59,9 +59,13 @@ class Membership:
             yield from self.heartbeat(assigned.revoked)
         positions = dict(self._positions)
 
-        def ask(engine: Engine) -> Page | None:
-            slices, ahead = engine.core.browse(self._topic.number, positions, max_messages)
-            return Page(slices, engine.source(slices), ahead) if slices else None
+        def ask(engine: Engine, now_ms: int) -> tuple[Page | None, int | None]:
+            number = self._topic.number
+            if engine.core.is_paused(number, self._who[1]):
+                return None, None
+            ends, due_ms = engine.core.fetchable(number, positions, now_ms)
+            page = self._flows.page(engine, number, positions, ends, max_messages)
+            return (page if page.slices else None), due_ms
 
         page: Page | None = yield self._flows.shard.watch(self._topic.number, ask, wait_ms)
         if page is None:

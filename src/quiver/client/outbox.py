@@ -66,23 +66,30 @@ class Outbox:
         self._pending_bytes += nbytes
         self.sequence += len(rows)
 
-    def oldest(self, *, all_of_them: bool) -> Ticket[Any] | None:
-        """The ticket to wait for: until none is left, or only until there is room again."""
+    def awaited(self, *, all_of_them: bool) -> list[Ticket[Any]]:
+        """The tickets to wait for: all there are, or only the oldest until there is room again."""
         full = self._pending_bytes > limits.PRODUCER_PENDING_BYTES_MAX
-        return self._pending[0][0] if self._pending and (all_of_them or full) else None
+        tickets = [ticket for ticket, _, _ in self._pending]
+        return tickets if all_of_them else tickets[:1] if full else []
 
     def collect(self) -> None:
-        """Take note of what is confirmed; raise for what was refused, with its messages."""
+        """Take note of what is confirmed; raise for what was refused, with all its messages."""
+        unsent: list[Row] = []
+        cause: QuiverError | None = None
         while self._pending and self._pending[0][0].done:
             ticket, rows, nbytes = self._pending.popleft()
             self._pending_bytes -= nbytes
             try:
                 sent_batch(ticket.get().answers[0], self._durability)
             except QuiverError as error:
-                raise ProducerFailed(
-                    f"{len(rows)} messages were not stored: {error}", tuple(map(_message, rows))
-                ) from error
-            self.confirmed += len(rows)
+                unsent += rows
+                cause = cause or error
+            else:
+                self.confirmed += len(rows)
+        if cause is not None:
+            raise ProducerFailed(
+                f"{len(unsent)} messages were not stored: {cause}", tuple(map(_message, unsent))
+            ) from cause
 
 
 def open_outbox(
@@ -95,6 +102,7 @@ def open_outbox(
     given = flows.given(durability)
     handle = yield from flows.handle(topic)
     if name is None:
+        yield flows.shard.ask(lambda engine: engine.core.topic_named(topic))  # it is still there
         return Outbox(flows, handle, given, rows_max, bytes_max)
     command = OpenProducer(handle.number, arguments.name(name, "name"))
     opened: ProducerOpened = yield flows.shard.propose(command)

@@ -168,8 +168,9 @@ class Queue:
         With a `name` it is idempotent: its batches are numbered, and a producer that opens the
         name again knows how many messages are stored (`sequence`) and fences the one before.
         """
+        seconds = milliseconds(linger, "linger", max_seconds=60) / 1000
         outbox = run(open_outbox(self._flows, topic, max_messages, max_bytes, durability, name))
-        return Producer(outbox, milliseconds(linger, "linger", max_seconds=60) / 1000)
+        return Producer(outbox, seconds)
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -355,8 +356,9 @@ class Transaction(Collected):
 class Producer:
     """Batches behind your back: `send` returns at once, `flush` and `close` when all is stored.
 
-    A batch that was refused is reported by the next call as ProducerFailed, with its messages.
-    When too much is unconfirmed, `send` waits.
+    What was refused is reported by the next call as ProducerFailed, with all its messages; what
+    that call itself sends is taken over nevertheless, or is among them. When too much is
+    unconfirmed, `send` waits.
     """
 
     def __init__(self, outbox: Outbox, linger: float) -> None:
@@ -397,11 +399,11 @@ class Producer:
         with self._changed:
             if self._closed:
                 raise QueueClosed("the producer is closed; open another")
-            self._outbox.collect()
             self._outbox.add(row)
             if self._outbox.rows == 1:
                 self._due = time.monotonic() + self._linger
                 self._changed.notify()
+            self._outbox.collect()  # last, so that a message is taken over whatever is reported
             self._wait(all_of_them=False)
 
     def flush(self) -> None:
@@ -411,8 +413,9 @@ class Producer:
             self._wait(all_of_them=True)
 
     def _wait(self, *, all_of_them: bool) -> None:
-        while ticket := self._outbox.oldest(all_of_them=all_of_them):
-            ticket.wait_done()
+        while tickets := self._outbox.awaited(all_of_them=all_of_them):
+            for ticket in tickets:
+                ticket.wait_done()
             self._outbox.collect()
 
     def _flush_when_due(self) -> None:

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
+from quiver.model.commands import Held
+
 Durability = Literal["memory", "disk"]
 
 
@@ -94,10 +96,10 @@ class Received:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """How many messages were settled, and how many were refused because their lease had ended."""
+    """How many messages were settled, and which were refused because their lease had ended."""
 
     count: int
-    refused: int = 0
+    refused: tuple[Held, ...] = ()
     deadline_ms: int = 0
 
 

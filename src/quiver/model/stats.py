@@ -17,10 +17,12 @@ class GroupStats:
     guarantee: str
     members: int
     delivered: int
+    redelivered: int  # of those, second and later attempts
     acked: int
     nacked: int
-    timed_out: int
+    timed_out: int  # leases that ended unsettled
     dead_lettered: int
+    redriven: int
     expired: int
 
 

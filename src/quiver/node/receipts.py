@@ -7,11 +7,10 @@ lease still holds is for the core to say.
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from dataclasses import dataclass
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
-from typing import Final
+from typing import Final, NamedTuple
 
 from quiver.errors import ReceiptInvalid
 
@@ -20,8 +19,7 @@ _VERSION: Final = 1
 _TAG_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Receipt:
+class Receipt(NamedTuple):
     """A message under a lease."""
 
     topic: int

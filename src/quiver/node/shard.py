@@ -102,12 +102,16 @@ class _Receive:
 
 @dataclass(slots=True)
 class _Watch:
-    """A question that is asked again when its topic wakes, until it has an answer or time is up."""
+    """A question that is asked again when its topic wakes, until it has an answer or time is up.
+
+    With no answer it also says when it may have one by itself, `due_ms`.
+    """
 
     topic: int
-    question: Callable[[Engine], Any]
+    question: Callable[[Engine, int], tuple[Any, int | None]]
     ticket: Ticket[Any]
     until_ms: int
+    due_ms: int | None = None
     nbytes: int = 0
 
 
@@ -200,9 +204,12 @@ class Shard:
         return ticket
 
     def watch(
-        self, topic: int, question: Callable[[Engine], T | None], wait_ms: int
+        self,
+        topic: int,
+        question: Callable[[Engine, int], tuple[T | None, int | None]],
+        wait_ms: int,
     ) -> Ticket[T | None]:
-        """Ask until the answer is not None or the time is up."""
+        """Ask for an answer, and when there may be one, until it is not None or the time is up."""
         ticket: Ticket[T | None] = Ticket()
         self._submit(_Watch(topic, question, ticket, self.clock.now_ms() + wait_ms))
         return ticket
@@ -286,11 +293,17 @@ class Shard:
         """Seconds until something is due by itself."""
         dues = [self._engine.core.next_tick_ms()]
         for topic, waiters in self._waiters.items():
-            dues += [waiter.until_ms for waiter in waiters]
-            groups = {w.command.group: None for w in waiters if isinstance(w, _Receive)}
-            dues += [self._engine.core.next_due_ms(topic, group) for group in groups]
+            dues += [min(waiter.until_ms for waiter in waiters), self._due_ms(topic)]
         due_ms = min((due for due in dues if due is not None), default=None)
         return None if due_ms is None else max(due_ms - self.clock.now_ms(), 0) / 1000
+
+    def _due_ms(self, topic: int) -> int | None:
+        """When a message that a waiter of the topic could have becomes due by itself."""
+        waiters = self._waiters[topic]
+        groups = {w.command.group: None for w in waiters if isinstance(w, _Receive)}
+        dues = [self._engine.core.next_due_ms(topic, group) for group in groups]
+        dues += [waiter.due_ms for waiter in waiters if isinstance(waiter, _Watch)]
+        return min((due for due in dues if due is not None), default=None)
 
     def _serve(self, requests: list[_Request]) -> None:
         now_ms = self.clock.now_ms()
@@ -369,6 +382,8 @@ class Shard:
     def _try(self, waiter: _Waiter, round_: _Round, now_ms: int) -> None:
         """Serve a waiter now if there may be something for it; else park it, or send it away empty."""
         core = self._engine.core
+        if waiter.ticket.abandoned:
+            return  # a message would be leased to nobody
         if isinstance(waiter, _Watch):
             self._try_watch(waiter, now_ms)
         elif core.is_ready(waiter.command.topic, waiter.command.group, now_ms):
@@ -382,7 +397,7 @@ class Shard:
 
     def _try_watch(self, watch: _Watch, now_ms: int) -> None:
         try:
-            answer = watch.question(self._engine)
+            answer, watch.due_ms = watch.question(self._engine, now_ms)
         except Exception as error:  # noqa: BLE001  # the asker's, and told to the asker
             watch.ticket.fail(error)
             return
@@ -426,14 +441,11 @@ class Shard:
             self._try(waiter, round_, now_ms)
 
     def _wake_due(self, round_: _Round, now_ms: int) -> None:
-        """Try waiters whose time is up, or whose group has a message that has become due."""
-        core = self._engine.core
+        """Try waiters whose time is up, or for whom a message has become due."""
         for topic in list(self._waiters):
-            waiters = self._waiters[topic]
-            groups = {w.command.group: None for w in waiters if isinstance(w, _Receive)}
-            dues = [core.next_due_ms(topic, group) for group in groups]
-            if any(due is not None and due <= now_ms for due in dues) or any(
-                waiter.until_ms <= now_ms for waiter in waiters
+            due_ms = self._due_ms(topic)
+            if (due_ms is not None and due_ms <= now_ms) or any(
+                waiter.until_ms <= now_ms for waiter in self._waiters[topic]
             ):
                 self._wake(topic, round_, now_ms)
 

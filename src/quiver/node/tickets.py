@@ -8,18 +8,19 @@ T = TypeVar("T")
 
 
 class Ticket(Generic[T]):
-    """Set once, by `resolve` or `fail`; awaited by one.
+    """Set once, by `resolve` or `fail`; `abandoned` says that nobody wants it any more.
 
     A bare lock is the cheapest thing that a thread can wait for: a thousand sends a second or a
     hundred thousand make the difference.
     """
 
-    __slots__ = ("_callback", "_done", "error", "value")
+    __slots__ = ("_callback", "_done", "abandoned", "error", "value")
 
     def __init__(self) -> None:
         self._done = Lock()
         self._done.acquire()
         self._callback: Callable[[], Any] | None = None
+        self.abandoned = False
         self.value: T | None = None
         self.error: BaseException | None = None
 
@@ -63,8 +64,10 @@ class Ticket(Generic[T]):
     def when_done(self, callback: Callable[[], Any]) -> None:
         """Call back when it is set, from whichever thread sets it; at once if it is set already.
 
-        If it is set just now the call may come twice: the callback must not mind.
+        If it is set just now the call may come twice: the callback must not mind. Several may wait,
+        as long as they are of one thread.
         """
-        self._callback = callback
+        before = self._callback
+        self._callback = callback if before is None else lambda: (before(), callback())
         if self.done:
             callback()

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal
 
-from quiver.errors import StorageError
+from quiver.errors import CorruptLog, StorageError, UnsupportedFormat
 from quiver.storage import snapshot
 from quiver.storage.files import TEMPORARY
 from quiver.storage.logfile import LogFile, first_indexes, name_of
@@ -18,22 +18,32 @@ if TYPE_CHECKING:
     from quiver.storage.files import Files
 
 Severity = Literal["ok", "warning", "error"]
+Kind = Literal[
+    "log", "snapshot", "temporary", "torn", "damaged", "missing", "unsupported", "unreadable"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing to know about a file. An error: something confirmed is damaged or missing."""
+    """One thing to know about a file. An error: something confirmed is damaged or missing.
+
+    `first` and `last` are the entries that it is about: what a file holds, or what cannot be read.
+    """
 
     file: str
     offset: int
     severity: Severity
     text: str
+    kind: Kind
+    first: int = 0
+    last: int = 0
 
 
 def inspect(files: Files) -> list[Finding]:
     """Everything there is to say about a directory. Damage is found, never raised."""
+    text = "half made when a crash came; the next opening removes it"
     findings = [
-        Finding(name, 0, "warning", "half made when a crash came; the next opening removes it")
+        Finding(name, 0, "warning", text, "temporary")
         for name in files.names()
         if name.endswith(TEMPORARY)
     ]
@@ -44,7 +54,7 @@ def inspect(files: Files) -> list[Finding]:
     missing = firsts[0] > after + 1 if firsts else confirmed > 0
     if missing:
         text = f"the log file with entry {after + 1} is missing"
-        findings.append(Finding(name_of(after + 1), 0, "error", text))
+        findings.append(Finding(name_of(after + 1), 0, "error", text, "missing", after + 1))
     for first, following in zip_longest(firsts, firsts[1:]):
         findings += _inspect_log(files, first, following, after, confirmed)
     return findings
@@ -55,12 +65,12 @@ def _inspect_snapshot(files: Files) -> tuple[int, list[Finding]]:
     try:
         loaded = snapshot.load(files)
     except StorageError as error:
-        return 0, [Finding("snapshot", 0, "error", str(error))]
+        return 0, [Finding("snapshot", 0, "error", str(error), _kind(error))]
     if loaded is None:
         return 0, []
     index, payload = loaded
     text = f"the state after entry {index}, {len(payload):,} bytes"
-    return index, [Finding(snapshot.name_of(index), 0, "ok", text)]
+    return index, [Finding(snapshot.name_of(index), 0, "ok", text, "snapshot", 1, index)]
 
 
 def _inspect_log(
@@ -73,10 +83,11 @@ def _inspect_log(
         last = first - 1 + sum(1 for _ in log.walk())
         tail, behind = log.tail(), max(0, log.file.size() - log.end)
     except StorageError as error:
-        yield Finding(name, 0, "error", str(error))
+        yield Finding(name, 0, "error", str(error), _kind(error), first)
         return
     entries = f"entries {first} to {last}" if last >= first else "no entries"
-    yield Finding(name, 0, "ok", f"{entries}, {log.end:,} bytes and {behind:,} behind them")
+    text = f"{entries}, {log.end:,} bytes and {behind:,} behind them"
+    yield Finding(name, log.end, "ok", text, "log", first, last)
     if following is None:
         confirmed = max(confirmed, tail.synced)
     elif tail.clean and following <= after + 1:  # what may be missing is no longer needed
@@ -85,7 +96,17 @@ def _inspect_log(
         confirmed = following - 1
     if last < confirmed:
         text = f"entries {last + 1} to {confirmed} were confirmed and cannot be read from here"
-        yield Finding(name, log.end, "error", text)
+        yield Finding(name, log.end, "error", text, "damaged", last + 1, confirmed)
     elif not tail.clean:
         text = "a write that was never confirmed; the next opening cuts it off"
-        yield Finding(name, log.end, "warning", text)
+        yield Finding(name, log.end, "warning", text, "torn", last + 1)
+
+
+def _kind(error: StorageError) -> Kind:
+    match error:
+        case UnsupportedFormat():
+            return "unsupported"
+        case CorruptLog():
+            return "damaged"
+        case _:
+            return "unreadable"

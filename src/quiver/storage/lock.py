@@ -63,6 +63,26 @@ class DirectoryLock:
         os.close(descriptor)
 
 
+def owner_of(path: str | os.PathLike[str]) -> str | None:
+    """Who owns the directory `path` now, None if nobody does. Nothing is changed.
+
+    The lock is shared for an instant to find out: whoever opens the directory in that very instant
+    is told that it is in use, and may try again.
+    """
+    lock = Path(path) / NAME
+    if not lock.exists():
+        return None
+    with translated(lock):
+        descriptor = os.open(lock, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _owner(descriptor)
+        finally:
+            os.close(descriptor)
+    return None
+
+
 def _make(directory: Path) -> None:
     """Make the directory and its parents, durably: a synced file in a lost directory is lost."""
     with translated(directory):
@@ -85,13 +105,18 @@ def _this_process() -> bytes:
 
 def _in_use(directory: Path, descriptor: int) -> str:
     """What to tell somebody who comes second."""
+    return (
+        f"{directory} is in use by {_owner(descriptor)}. Close it there; or, "
+        "to share it between processes, run one `quiver serve` on it and connect to that."
+    )
+
+
+def _owner(descriptor: int) -> str:
+    """Who has the lock, and since when."""
     since = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
     try:
         owner = json.loads(os.pread(descriptor, _OWNER_BYTES_MAX, 0))
         who = f"process {owner['pid']} on {owner['host']} ({owner['command']})"
     except (ValueError, KeyError, TypeError):  # it is just about to write it
         who = "another process"
-    return (
-        f"{directory} is in use by {who} since {since:%Y-%m-%d %H:%M:%S} UTC. Close it there; or, "
-        "to share it between processes, run one `quiver serve` on it and connect to that."
-    )
+    return f"{who} since {since:%Y-%m-%d %H:%M:%S} UTC"

@@ -55,6 +55,11 @@ class Mark:
         if self._file is not None:
             self._file.sync()
 
+    def close(self) -> None:
+        """Let go of the file; a queue that is closed holds nothing open, whoever still refers to it."""
+        if self._file is not None:
+            self._file.close()
+
     def _read(self, slot: int) -> int:
         data = self._file.read(slot * _SLOT_BYTES, _SLOT_BYTES) if self._file is not None else b""
         content, crc = data[: _SLOT.size], data[_SLOT.size : _SLOT.size + _CRC.size]

@@ -180,7 +180,7 @@ class Wal:
     def keep(self, live: Iterable[int], *, before: int) -> None:
         """Up to `before`, the index of a saved snapshot, only the batches of `live` are needed."""
         with self._alive():
-            kept = {index: self._places[index] for index in live if index <= before}
+            kept = {index: self._places[index] for index in live}
             kept |= {index: place for index, place in self._places.items() if index > before}
             self._places = kept
             used = {first for first, _ in kept.values()}
@@ -212,6 +212,7 @@ class Wal:
             log.file.sync()
             self._mark.write(self.last_index)
             self._mark.sync()
+        self._mark.close()
 
     # -- recovery ----------------------------------------------------------------------------------
 

@@ -170,7 +170,7 @@ class MemoryFile:
                 self._demand_room(position + len(data))
                 self._content.change(_Write(position, data))
         except DiskFull:  # as unkind as the contract allows: some of it is there
-            fitting = max(0, min(len(data) // 2, self.size() - position))
+            fitting = max(0, min(len(data) - 1, self.size() - position))
             self._content.change(_Write(position, data[:fitting]))
             raise
 

@@ -49,7 +49,7 @@ def assert_holds(wal: Wal, found: Sequence[Record], expected: Sequence[Record]) 
     without_batch = [Record(r.index, r.term, r.now_ms, r.kind, r.command) for r in expected]
     assert list(found) == without_batch
     for each in expected:
-        if each.batch:
+        if each.batch != b"":
             assert wal.read(each.index) == each.batch
 
 

@@ -77,6 +77,21 @@ def test_a_crash_at_any_operation_loses_nothing_confirmed(survives, late):
             assert_recovers(files.crash(chance), story)
 
 
+def test_a_killed_process_and_a_power_failure_after_it_lose_nothing_confirmed():
+    """The next process finds what was written and not synced; it must not take it for durable."""
+    for crash_at in range(1, operations() + 1):
+        files, story = MemoryFiles(crash_at=crash_at), Story()
+        with pytest.raises(SimulatedCrash):
+            live_through(files, story)
+        files.crash_at = None  # the process has ended, the machine has not
+        wal = open_directory(files)[0]
+        del story.written[wal.last_index :]
+        append(wal, story, 1)
+        wal.sync()
+        story.confirmed = wal.synced_index
+        assert_recovers(files.crash("none"), story)
+
+
 def test_a_crash_while_recovering_from_a_crash_loses_nothing_either():
     chance = Random(11)
     for crash_at in range(1, operations() + 1, 3):

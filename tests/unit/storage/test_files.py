@@ -2,12 +2,15 @@
 
 import errno
 import os
+from pathlib import Path
 
 import pytest
 
 from quiver.errors import DiskFull, StorageFailed
 from quiver.storage.files import BUFFERS_MAX, DiskFiles, publish
 from quiver.testing import MemoryFiles
+
+DESCRIPTORS = Path("/proc/self/fd")
 
 
 def failing(number: int):
@@ -119,7 +122,7 @@ def test_a_full_disk_is_told_from_a_broken_one(tmp_path, monkeypatch, number):
     file = files.create("a")
     for name in ("pwritev", "posix_fallocate", "fdatasync", "fsync"):
         monkeypatch.setattr(os, name, failing(number))
-    with pytest.raises(DiskFull, match="a: .* Free some disk space"):
+    with pytest.raises(DiskFull, match=r"a: .* Free some disk space"):
         file.write(0, [b"x"])
     with pytest.raises(DiskFull):
         file.allocate(10)
@@ -165,11 +168,11 @@ def test_files_are_private_and_reserved_space_is_real(tmp_path):
 
 def test_a_descriptor_is_closed_when_nobody_refers_to_the_file(tmp_path):
     files = DiskFiles(tmp_path)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(DESCRIPTORS.iterdir()))
     file = files.create("a")
-    assert len(os.listdir("/proc/self/fd")) == before + 1
+    assert len(list(DESCRIPTORS.iterdir())) == before + 1
     del file
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(DESCRIPTORS.iterdir())) == before
 
 
 def test_a_read_only_view_reads(tmp_path):

@@ -43,6 +43,15 @@ def test_a_directory_is_made_and_owned(tmp_path):
     DirectoryLock.acquire(path).release()
 
 
+def test_new_directories_are_made_durable(tmp_path, monkeypatch):
+    synced: list[object] = []
+    monkeypatch.setattr("quiver.storage.lock.sync_directory", synced.append)
+    DirectoryLock.acquire(tmp_path / "a" / "b").release()
+    assert synced == [tmp_path / "a", tmp_path]
+    DirectoryLock.acquire(tmp_path / "a" / "b").release()
+    assert len(synced) == 2
+
+
 @pytest.mark.process
 def test_another_process_is_told_who_has_it_and_what_to_do(tmp_path, holder):
     with pytest.raises(DirectoryInUse) as caught:

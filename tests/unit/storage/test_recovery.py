@@ -142,6 +142,28 @@ def test_a_log_that_ends_before_the_snapshot_is_refused():
         open_log(files, after=4)
 
 
+def test_rubbish_behind_a_file_that_is_complete_is_damage():
+    files = crashed_log()
+    file = files.open(name_of(1))
+    file.write(file.size(), [bytes(64)])
+    assert len(open_log(files.crash("all"))[1]) == WRITTEN  # a reserve that was not given back
+    file.write(file.size(), [b"rubbish"])
+    with pytest.raises(CorruptLog, match=name_of(1)):
+        open_log(files)
+
+
+def test_a_good_frame_in_a_wrong_place_is_not_good():
+    files = MemoryFiles()
+    wal, _ = open_log(files)
+    wal.append([Record(index, 1, 1, 1, b"of equal length") for index in (1, 2, 3)], urgent=False)
+    wal.sync()
+    frames = offsets_of_frames(files, 1)
+    file = files.open(name_of(1))
+    file.write(frames[2], [file.read(frames[1], frames[2] - frames[1])])
+    with pytest.raises(CorruptLog, match="entry 2 cannot be read"):
+        open_log(files)
+
+
 def test_a_directory_without_its_log_is_refused():
     for after, remaining in ((0, [mark.NAME]), (5, [])):
         files = crashed_log()

@@ -10,6 +10,10 @@ from quiver.storage import snapshot
 from quiver.testing import MemoryFiles, SimulatedCrash
 
 
+def some_crashes(files: MemoryFiles) -> list[MemoryFiles]:
+    return [files.crash(Random(seed)) for seed in range(20)]
+
+
 def test_there_is_none_at_first(files):
     assert snapshot.load(files) is None
 
@@ -81,8 +85,7 @@ def test_a_crash_at_any_operation_leaves_the_old_or_the_new_one():
         try:
             snapshot.save(files, 8, b"new")
         except SimulatedCrash:
-            for survives in ("none", "all", *map(Random, range(20))):
-                found = files.crash(survives)
+            for found in (files.crash("none"), files.crash("all"), *some_crashes(files)):
                 snapshot.clean(found)
                 assert snapshot.load(found) in [(7, b"old"), (8, b"new")]
                 assert not [name for name in found.names() if name.endswith(".tmp")]

@@ -1,14 +1,17 @@
 """What the log promises while all is well, and when the disk is full or fails."""
 
 import threading
+from pathlib import Path
+from random import Random
 
 import pyarrow as pa
 import pytest
 
-from quiver.errors import CorruptLog, DiskFull, LimitExceeded, StorageFailed
 from quiver import limits
+from quiver.errors import CorruptLog, DiskFull, LimitExceeded, StorageFailed
+from quiver.storage.files import DiskFiles
 from quiver.storage.frame import Record
-from quiver.storage.logfile import first_indexes
+from quiver.storage.logfile import first_indexes, name_of
 from quiver.testing import MemoryFiles
 from tests.unit.storage.logs import (
     ALLOCATE_BYTES,
@@ -45,7 +48,7 @@ def test_entries_come_back_after_the_process_was_killed(files):
 
 
 def test_the_log_goes_on_where_it_ended(files):
-    records = []
+    records: list[Record] = []
     for _ in range(4):
         wal, found = open_log(files)
         assert_holds(wal, found, records)
@@ -144,6 +147,27 @@ def test_files_nobody_needs_are_removed(files):
     assert again.last_index == 30
 
 
+def test_removing_takes_nothing_that_is_behind_the_snapshot():
+    for before in range(31):
+        files = MemoryFiles()
+        wal, _ = open_log(files)
+        records = fill(wal, 30)
+        wal.keep([], before=before)
+        disk = files.crash("none")
+        assert disk.names() == files.names()  # removed for good
+        again, found = open_log(disk, after=before)
+        assert_holds(again, found, records[before:])
+
+
+def test_a_removed_file_frees_its_disk_space(tmp_path):
+    wal, _ = open_log(DiskFiles(tmp_path))
+    fill(wal, 20)
+    wal.read(1)
+    wal.keep([], before=20)
+    links = [str(link.readlink()) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert not [link for link in links if link.startswith(str(tmp_path)) and "deleted" in link]
+
+
 def test_a_file_stays_while_one_of_its_batches_is_needed(files):
     wal, _ = open_log(files)
     records = fill(wal, 30)
@@ -184,21 +208,17 @@ def test_few_old_files_are_open_at_a_time(tmp_path, files, monkeypatch):
     wal, _ = open_log(files)
     records = fill(wal, 40)
     for each in records:
-        if each.batch:
+        if each.batch != b"":
             assert wal.read(each.index) == each.batch
-    assert len([name for name in _open_names() if str(tmp_path) in name]) <= 2 + 2  # tip and mark
-
-
-def _open_names() -> list[str]:
-    from pathlib import Path
-
-    return [str(link.resolve()) for link in Path("/proc/self/fd").iterdir()]
+    links = [str(link.resolve()) for link in Path("/proc/self/fd").iterdir()]
+    assert sum(str(tmp_path) in link for link in links) <= 2 + 2  # and the last one, and the mark
 
 
 def test_places_are_found_and_read_while_the_log_grows(files):
     wal, _ = open_log(files)
     records = {each.index: each for each in fill(wal, 2)}
-    wrong, done = [], threading.Event()
+    wrong: list[int] = []
+    done = threading.Event()
 
     def read() -> None:
         while not done.is_set():
@@ -220,8 +240,30 @@ def test_a_damaged_batch_is_not_handed_out(files):
     name = files.names()[-1]
     position = files.open(name).read(0, 1000).index(b"batch")
     files.open(name).write(position, [b"B"])
-    with pytest.raises(CorruptLog, match="entry 1.*quiver doctor"):
+    with pytest.raises(CorruptLog, match=r"entry 1.*quiver doctor"):
         wal.read(1)
+
+
+def test_a_place_that_has_another_entry_is_noticed(files):
+    wal, _ = open_log(files)
+    fill(wal, 12)
+    ((_, first, position),) = wal.places([1])
+    wal, _ = open_log(files, after=12, places=[(2, first, position)])
+    with pytest.raises(CorruptLog, match="entry 2"):
+        wal.read(2)
+
+
+def test_a_clean_close_makes_everything_durable_and_says_so():
+    files = MemoryFiles()
+    wal, _ = open_log(files)
+    records = fill(wal, 3, sync=False)
+    wal.close()
+    again, found = open_log(files.crash("none"))
+    assert_holds(again, found, records)
+    files = files.crash("none")
+    files.open(name_of(1)).truncate(again.size_bytes - 8)
+    with pytest.raises(CorruptLog, match="up to 3 were confirmed"):
+        open_log(files)
 
 
 def test_a_clean_close_gives_back_reserved_space(files):
@@ -250,27 +292,21 @@ def test_a_full_disk_leaves_room_for_urgent_entries_only():
     wal, _ = open_log(files)
     records = fill(wal, 1)
     files.capacity_bytes = files.used_bytes  # others took the rest
+    refused = Record(2, 1, 1, 1, b"x" * (ALLOCATE_BYTES - wal.size_bytes - RESERVE_BYTES - 64 + 8))
     with pytest.raises(DiskFull):
-        records += fill_until_full(wal, records)
-    reserve = records[:]
-    small = Record(wal.last_index + 1, 1, 1, 1, b"settle")
-    wal.append([small], urgent=True)
+        wal.append([refused], urgent=False)
+    wal.append([refused], urgent=True)
     wal.sync()
     with pytest.raises(DiskFull):
-        wal.append([Record(wal.last_index + 1, 1, 1, 1, b"x" * RESERVE_BYTES)], urgent=True)
+        wal.append([Record(3, 1, 1, 1, b"x" * RESERVE_BYTES)], urgent=True)
     with pytest.raises(DiskFull):
-        wal.append([record(wal.last_index + 1)], urgent=False)
+        wal.append([Record(3, 1, 1, 1, b"")], urgent=False)
     again, found = open_log(files.crash("none"))
-    assert_holds(again, found, [*reserve, small])
+    assert_holds(again, found, [*records, refused])
     files.capacity_bytes = None  # somebody made room: it goes on without a restart
     more = fill(wal, 10)
     again, found = open_log(files.crash("none"))
-    assert_holds(again, found, [*reserve, small, *more])
-
-
-def fill_until_full(wal, records) -> list[Record]:
-    while True:
-        records += fill(wal, 1)
+    assert_holds(again, found, [*records, refused, *more])
 
 
 def test_the_reserve_is_refilled_as_soon_as_there_is_room():
@@ -306,18 +342,24 @@ def test_what_a_full_disk_refused_never_comes_back():
     """Whatever operation meets the full disk, and whatever of it survives a crash."""
     files = MemoryFiles()
     fill(open_log(files)[0], 12)
+    refusals = 0
     for full_at in range(1, files.operations + 1):
         files = MemoryFiles(full_at=full_at)
-        expected = []
+        expected: list[Record] = []
         try:
             wal, _ = open_log(files)
         except DiskFull:
             wal, _ = open_log(files)  # there was no room to begin with
-        for index in range(1, 13):
+        for index in range(1, 7):
             pair = [record(2 * index - 1), record(2 * index)]
             try:
                 wal.append(pair, urgent=False)
             except DiskFull:
+                for seed in range(10):
+                    again, found = open_log(files.crash(Random(seed)))
+                    assert_holds(again, found, expected[: again.last_index])
+                    assert again.last_index <= len(expected)
+                refusals += 1
                 pair = [record(each.index, take=2) for each in pair]
                 wal.append(pair, urgent=False)
             expected += pair
@@ -327,6 +369,7 @@ def test_what_a_full_disk_refused_never_comes_back():
             wal.sync()
         again, found = open_log(files.crash("none"))
         assert_holds(again, found, expected)
+    assert refusals > 5
 
 
 # -- failure ---------------------------------------------------------------------------------------
@@ -348,7 +391,7 @@ def test_a_failed_sync_is_the_end():
         lambda: wal.keep([], before=1),
         lambda: wal.locate(1),
     ):
-        with pytest.raises(StorageFailed, match="The log has stopped: .*failure of a sync"):
+        with pytest.raises(StorageFailed, match=r"The log has stopped: .*failure of a sync"):
             refused()
     wal.close()
     assert files.operations == operations  # nothing was tried again

@@ -131,22 +131,24 @@ class Chains:
         if not chain.busy:
             self._chains.pop(chain.key, None)
 
-    def next_turn(self) -> tuple[Chain, int] | None:
+    def levels(self) -> list[int]:
+        """The priorities at which a chain stands in a ring."""
+        return list(self._rings)
+
+    def next_turn(self, level: int) -> tuple[Chain, int] | None:
         """The chain whose turn it is and the offset it was offered for; it leaves its ring."""
-        while self._rings:
-            priority = max(self._rings)
-            ring = self._rings[priority]
-            if not ring:
-                del self._rings[priority]
-                continue
-            chain = self._chains[ring.pop()]
-            offered, chain.offered = chain.offered, -1
-            return chain, offered
-        return None
+        ring = self._rings.get(level)
+        if ring is None:
+            return None
+        chain = self._chains[ring.pop()]
+        if not ring:
+            del self._rings[level]
+        offered, chain.offered = chain.offered, -1
+        return chain, offered
 
     def __bool__(self) -> bool:
         """Whether there may be something to take."""
-        return any(self._rings.values())
+        return bool(self._rings)
 
     def ranges(self) -> Iterator[Range]:
         """Everything pending in the chains, settled or not."""

@@ -16,8 +16,9 @@ from heapq import merge as heap_merge
 from typing import Any, Final, assert_never
 
 from quiver import limits
+from quiver.core.delivery.lanes import Taken
 from quiver.core.delivery.offsets import Range, merge, subtract
-from quiver.core.delivery.partition import Columns, Partition, shift
+from quiver.core.delivery.partition import Columns, Extent, Partition, shift
 from quiver.core.delivery.topic import Group, Producer, Topic
 from quiver.core.delivery.view import View
 from quiver.errors import (
@@ -43,6 +44,7 @@ from quiver.model.commands import (
     Entry,
     Found,
     Heartbeat,
+    Held,
     Join,
     Leave,
     OpenProducer,
@@ -186,6 +188,11 @@ class Delivery:
             return 1
         return sum(v.partition.end - v.settled.count - v.leased for v in known.groups[group].views)
 
+    def is_paused(self, topic: int, group: str) -> bool:
+        """Whether the group gets nothing for now."""
+        known = self.topics.get(topic)
+        return known is not None and group in known.groups and known.groups[group].paused
+
     def next_due_ms(self, topic: int, group: str) -> int | None:
         """When a waiting message of the group becomes ready by itself."""
         known = self.topics.get(topic)
@@ -225,6 +232,15 @@ class Delivery:
             if limit <= 0:
                 return found, ahead
         return found, {number: known.partitions[number].end for number in positions}
+
+    def fetchable(
+        self, topic: int, positions: dict[int, int], now_ms: int
+    ) -> tuple[dict[int, int], int | None]:
+        """How far members may read: up to the first delayed message; and when the next one is due."""
+        parts = self._topic(topic).partitions
+        found = {at: parts[at].first_delayed(start, now_ms) for at, start in positions.items()}
+        dues = [due_ms for _, due_ms in found.values() if due_ms is not None]
+        return {at: end for at, (end, _) in found.items()}, min(dues, default=None)
 
     @staticmethod
     def _browsed(topic: Topic, number: int, start: int, pending: bool) -> Iterator[Slice]:
@@ -474,45 +490,62 @@ class Delivery:
                 "receiving, or receive with another group"
             )
         deadline_ms = self.now_ms + command.lease_ms
-        at_most_once = group.guarantee == "at-most-once"
         slices: list[Slice] = []
-        room = command.max_messages
-        room_bytes = limits.RECEIVE_BYTES_MAX
-        count = len(group.views)
-        for turn in range(count if not group.paused else 0):
-            view = group.views[(self.index + turn) % count]
-            taken = view.take(room, command.per_key, self.now_ms)
-            if not taken:
-                continue
-            kept, pieces, nbytes = self._fit(view, taken, room_bytes, fresh=not slices)
-            slices += pieces
-            room -= sum(end - start for start, end, _ in kept)
-            room_bytes -= nbytes
-            if at_most_once:
-                for start, end, _ in kept:
+        for view, taken in self._take(group, command, slices):
+            if group.guarantee == "at-most-once":
+                for start, end, _ in taken:
                     view.settle(start, end, self.now_ms)
-            elif kept:
-                view.lease(self.index, command.consumer, kept, deadline_ms)
+            else:
+                number = view.partition.number
+                view.lease(self.index, command.consumer, taken, deadline_ms)
                 self._set_timer(
-                    (deadline_ms, LEASE, topic.number, group.number, view.partition.number,
-                     self.index)
-                )  # fmt: skip
-            if room <= 0 or room_bytes <= 0:
-                break
-        got = command.max_messages - room
-        group.delivered += got
-        if at_most_once and got:
-            group.acked += got
+                    (deadline_ms, LEASE, topic.number, group.number, number, self.index)
+                )
+        count = sum(piece.count for piece in slices)
+        group.delivered += count
+        group.redelivered += sum(piece.count for piece in slices if piece.attempt > 1)
+        if group.guarantee == "at-most-once" and count:
+            group.acked += count
             self._trim(topic)
         return Received(
-            topic.number, group.number, self.index, deadline_ms, tuple(slices), at_most_once
-        )
+            topic.number, group.number, self.index, deadline_ms, tuple(slices),
+            group.guarantee == "at-most-once",
+        )  # fmt: skip
+
+    def _take(
+        self, group: Group, command: Receive, slices: list[Slice]
+    ) -> list[tuple[View, list[Taken]]]:
+        """Take what is ready: highest priority first, and inside one in turns between partitions.
+
+        What was taken goes to `slices` in that order, and is returned for each view.
+        """
+        if group.paused:
+            return []
+        group.turn += 1
+        first = group.turn % len(group.views)
+        views = [*group.views[first:], *group.views[:first]]
+        for view in views:
+            view.prepare(self.now_ms)
+        kept: list[list[Taken]] = [[] for _ in views]
+        room, room_bytes = command.max_messages, limits.RECEIVE_BYTES_MAX
+        levels = {level: None for view in views for level in view.levels()}
+        for level in sorted(levels, reverse=True):
+            for at, view in enumerate(views):
+                if room <= 0 or room_bytes <= 0:
+                    break
+                taken = view.take(level, room, command.per_key, self.now_ms)
+                fitting, pieces, nbytes = self._fit(view, taken, room_bytes, fresh=not slices)
+                kept[at] += fitting
+                slices += pieces
+                room -= sum(piece.count for piece in pieces)
+                room_bytes -= nbytes
+        return [(view, pieces) for view, pieces in zip(views, kept, strict=True) if pieces]
 
     def _fit(
-        self, view: View, taken: list[tuple[int, int, int]], room: int, *, fresh: bool
-    ) -> tuple[list[tuple[int, int, int]], list[Slice], int]:
+        self, view: View, taken: list[Taken], room: int, *, fresh: bool
+    ) -> tuple[list[Taken], list[Slice], int]:
         """Find where the taken messages are; what would be too many bytes goes back, all but one."""
-        kept: list[tuple[int, int, int]] = []
+        kept: list[Taken] = []
         slices: list[Slice] = []
         nbytes = 0
         for start, end, attempts in taken:
@@ -557,14 +590,20 @@ class Delivery:
         return topic, group
 
     def _settle(self, topic: Topic, group: Group, command: Settle) -> Settled:
-        count = refused = 0
+        count = 0
+        refused: list[Held] = []
         deadline_ms = self.now_ms + command.lease_ms
         for held in command.held:
             view = group.views[held.partition]
-            for start, end in held.ranges:
-                done = self._settle_range(topic, group, view, held.epoch, start, end, command)
-                count += done
-                refused += end - start - done
+            done = [
+                piece
+                for start, end in held.ranges
+                for piece in self._settle_range(topic, group, view, held.epoch, start, end, command)
+            ]
+            count += sum(end - start for start, end in done)
+            missing = subtract(merge(list(held.ranges)), merge(done))
+            if missing:
+                refused.append(Held(held.partition, held.epoch, tuple(missing)))
             if command.action == "extend" and held.epoch in view.leases:
                 self._set_timer(
                     (deadline_ms, LEASE, topic.number, group.number, held.partition, held.epoch)
@@ -577,19 +616,18 @@ class Delivery:
             self._trim(topic)
             if command.action == "nack" or topic.policy.order != "none":
                 self._wake(topic)
-        return Settled(count, refused, deadline_ms if command.action == "extend" else 0)
+        return Settled(count, tuple(refused), deadline_ms if command.action == "extend" else 0)
 
     def _settle_range(
         self, topic: Topic, group: Group, view: View, epoch: int, start: int, end: int,
         command: Settle,
-    ) -> int:  # fmt: skip
-        """Settle what the lease holds of `start … end`; return how many messages that were."""
+    ) -> list[Range]:  # fmt: skip
+        """Settle what the lease holds of `start … end`; return what that was."""
         if command.action == "extend":
             lease = view.leases.get(epoch)
-            return lease.extend(start, end, self.now_ms + command.lease_ms) if lease else 0
-        count = 0
-        for low, high, attempt in view.release(epoch, start, end):
-            count += high - low
+            return lease.extend(start, end, self.now_ms + command.lease_ms) if lease else []
+        released = view.release(epoch, start, end)
+        for low, high, attempt in released:
             match command.action:
                 case "ack":
                     view.settle(low, high, self.now_ms)
@@ -601,7 +639,7 @@ class Delivery:
                         delay_ms = topic.policy.retry.delay_ms(attempt, command.seed ^ low)
                     reason = command.reason or "nacked"
                     self._retry(topic, group, view, low, high, attempt, delay_ms, reason)
-        return count
+        return [(low, high) for low, high, _ in released]
 
     def _retry(
         self, topic: Topic, group: Group, view: View, start: int, end: int, attempt: int,
@@ -790,27 +828,42 @@ class Delivery:
         topic = self._topic(command.topic)
         target = self._topic(command.target) if command.target is not None else None
         picked = self._picked(topic, command.picks)
-        moves: list[tuple[Partition, int, int, Topic, int | None]] = []
+        moves: list[tuple[Extent, Partition, int, int, Topic]] = []
         for partition, start, end in picked:
             for extent in partition.since(start):
                 if extent.first >= end:
                     break
                 low, high = max(start, extent.first), min(end, extent.end)
-                if target is not None:
-                    moves.append((partition, low, high, target, None))
-                    continue
-                if extent.origin is None:
+                origin = extent.origin
+                if target is None and (origin is None or origin.topic == topic.name):
                     raise InvalidRequest(
-                        f"message {low} of {topic.name!r} is not a dead letter, so it is not "
+                        f"message {low} of {topic.name!r} is not a dead letter here, so it is not "
                         "known where it came from; say to=<topic>"
                     )
-                back_to = self.topic_named(extent.origin.topic)
-                moves.append((partition, low, high, back_to, extent.origin.partition))
-        for partition, start, end, to, number in moves:
-            self._link(partition, start, end, to, None, number)
+                back_to = target or self.topic_named(origin.topic if origin else "")
+                moves.append((extent, partition, low, high, back_to))
+        for extent, partition, start, end, to in moves:
+            self._raise(extent, partition, start, end, to, alone=target is None)
             self._remove(topic, partition, start, end)
         self._trim(topic)
-        return Moved(sum(end - start for _, start, end, _, _ in moves))
+        return Moved(sum(end - start for _, _, start, end, _ in moves))
+
+    def _raise(
+        self, extent: Extent, source: Partition, start: int, end: int, target: Topic, *, alone: bool
+    ) -> None:
+        """Give buried messages another life; `alone`, only for the group that had failed."""
+        origin = extent.origin and shift(extent.origin, start - extent.first)
+        number = origin.partition if origin else source.number
+        partition = target.partitions[number % len(target.partitions)]
+        first = partition.end
+        self._link(source, start, end, target, origin, number)
+        group = target.groups.get(origin.group) if origin else None
+        if group is None or not alone:
+            return
+        group.redriven += end - start
+        for other in target.groups.values():
+            if other is not group:
+                other.views[partition.number].drop(first, partition.end, self.now_ms)
 
     def _picked(self, topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, int]]:
         """The picked messages that are still there for somebody and that nobody holds a lease on."""

@@ -39,23 +39,24 @@ class Lanes:
         """Messages that may be tried again, or whose delay has passed."""
         heappush(self._again.setdefault(priority, []), (start, end, attempts))
 
-    def take(self, limit: int, settled: OffsetSet) -> list[Taken]:
-        """Up to `limit` messages, best first."""
+    def levels(self) -> list[int]:
+        """The priorities at which there may be something to take."""
+        return list({**self._fresh, **self._again})
+
+    def take(self, level: int, limit: int, settled: OffsetSet) -> list[Taken]:
+        """Up to `limit` messages of priority `level`."""
         taken: list[Taken] = []
-        for priority in sorted({**self._fresh, **self._again}, reverse=True):
-            again = self._again.get(priority)
-            while again and limit > 0:
-                limit -= self._cut(heappop(again), limit, settled, taken, again)
-            lane = self._fresh.get(priority)
-            while lane and limit > 0:
-                start, end = lane.popleft()
-                limit -= self._cut((start, end, 0), limit, settled, taken, lane)
-            if not again:
-                self._again.pop(priority, None)
-            if not lane:
-                self._fresh.pop(priority, None)
-            if limit <= 0:
-                break
+        again = self._again.get(level)
+        while again and limit > 0:
+            limit -= self._cut(heappop(again), limit, settled, taken, again)
+        lane = self._fresh.get(level)
+        while lane and limit > 0:
+            start, end = lane.popleft()
+            limit -= self._cut((start, end, 0), limit, settled, taken, lane)
+        if not again:
+            self._again.pop(level, None)
+        if not lane:
+            self._fresh.pop(level, None)
         return taken
 
     @staticmethod

@@ -202,6 +202,16 @@ class Partition:
                 high = middle
         return self._starts[low] if low < len(self._starts) else self.end
 
+    def first_delayed(self, start: int, now_ms: int) -> tuple[int, int | None]:
+        """The first message from `start` on that is not due yet, and when it is; or the end."""
+        for extent in self.since(start):
+            delays = extent.columns.deliver_at if extent.columns is not None else ()
+            for offset in range(max(start, extent.first), extent.end) if delays else ():
+                due_ms = delays[extent.base + offset - extent.first]
+                if due_ms > now_ms and offset not in self.removed:
+                    return offset, due_ms
+        return self.end, None
+
     def key_of(self, offset: int) -> int:
         """The key's hash, 0 for none."""
         extent = self.find(offset)

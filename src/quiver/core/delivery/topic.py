@@ -17,7 +17,8 @@ class Group:
     """An independent set of consumers: a view of each partition."""
 
     __slots__ = ("acked", "dead_lettered", "delivered", "guarantee", "members", "nacked", "name",
-                 "number", "paused", "timed_out", "views")  # fmt: skip
+                 "number", "paused", "redelivered", "redriven", "timed_out", "turn",
+                 "views")  # fmt: skip
 
     def __init__(self, number: int, name: str, guarantee: Guarantee, partitions: int) -> None:
         """The caller fills `views`."""
@@ -27,7 +28,9 @@ class Group:
         self.paused = False
         self.views: list[View] = []
         self.members = Members(partitions)
-        self.delivered = self.acked = self.nacked = self.timed_out = self.dead_lettered = 0
+        self.turn = 0  # which partition a receive begins with
+        self.delivered = self.redelivered = self.acked = self.nacked = 0
+        self.timed_out = self.dead_lettered = self.redriven = 0
 
     def stats(self, now_ms: int) -> GroupStats:
         """The group as numbers."""
@@ -53,7 +56,9 @@ class Group:
             acked=self.acked,
             nacked=self.nacked,
             timed_out=self.timed_out,
+            redelivered=self.redelivered,
             dead_lettered=self.dead_lettered,
+            redriven=self.redriven,
             expired=sum(view.expired for view in self.views),
         )
 
@@ -177,7 +182,8 @@ class Topic:
         """As plain data."""
         groups = [
             [g.number, g.name, g.guarantee, g.paused, g.members.dump(),
-             [g.delivered, g.acked, g.nacked, g.timed_out, g.dead_lettered],
+             [g.turn, g.delivered, g.redelivered, g.acked, g.nacked, g.timed_out,
+              g.dead_lettered, g.redriven],
              [view.dump() for view in g.views]]
             for g in self.groups.values()
         ]  # fmt: skip
@@ -199,8 +205,8 @@ class Topic:
             group = Group(group_number, group_name, guarantee, len(made.partitions))
             group.paused = paused
             group.members = Members.load(len(made.partitions), members)
-            (group.delivered, group.acked, group.nacked, group.timed_out,
-             group.dead_lettered) = counts  # fmt: skip
+            (group.turn, group.delivered, group.redelivered, group.acked, group.nacked,
+             group.timed_out, group.dead_lettered, group.redriven) = counts  # fmt: skip
             for partition, view_data in zip(made.partitions, views, strict=True):
                 view = make_view(partition, made.policy, 0)
                 view.load(view_data)

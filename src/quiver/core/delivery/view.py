@@ -61,13 +61,13 @@ class Lease:
         self.held[at : at + len(pieces)] = remain
         return released
 
-    def extend(self, start: int, end: int, deadline_ms: int) -> int:
-        """Hold what is held of `start … end` until `deadline_ms`; return how many messages."""
+    def extend(self, start: int, end: int, deadline_ms: int) -> list[Range]:
+        """Hold what is held of `start … end` until `deadline_ms`; return what that is."""
         extended = self.release(start, end)
         for low, high, attempt in extended:
             self.held.append([low, high, attempt, deadline_ms])
         self.held.sort()
-        return sum(high - low for low, high, _ in extended)
+        return [(low, high) for low, high, _ in extended]
 
     def _first(self, start: int) -> int:
         at = bisect_right(self.held, start, key=lambda piece: piece[0])
@@ -103,8 +103,12 @@ class View:
         """Look at `start … end` for the first time; return where it stopped."""
         raise NotImplementedError
 
-    def _pick(self, limit: int, per_key: int, now_ms: int) -> list[Taken]:
-        """Take ready messages."""
+    def levels(self) -> list[int]:
+        """The priorities at which something may be ready."""
+        raise NotImplementedError
+
+    def take(self, level: int, limit: int, per_key: int, now_ms: int) -> list[Taken]:
+        """Take up to `limit` ready messages of a priority; the caller leases or settles them."""
         raise NotImplementedError
 
     def _back(self, start: int, end: int, attempts: int, now_ms: int) -> None:
@@ -156,11 +160,10 @@ class View:
             self.settled.add(low, high)
         return kept
 
-    def take(self, limit: int, per_key: int, now_ms: int) -> list[Taken]:
-        """Take up to `limit` messages that may be delivered now; the caller leases or settles them."""
+    def prepare(self, now_ms: int) -> None:
+        """Make ready what may be taken now."""
         self.catch_up(now_ms)
         self._mature(now_ms)
-        return self._pick(limit, per_key, now_ms)
 
     def untake(self, start: int, end: int, attempts: int, now_ms: int) -> None:
         """Put back what was taken and not leased."""
@@ -328,14 +331,19 @@ class RangeView(View):
             self._lanes.add(offset, offset + 1, priority)
         return end
 
-    def _pick(self, limit: int, per_key: int, now_ms: int) -> list[Taken]:
+    def levels(self) -> list[int]:
+        """The priorities at which something may be ready."""
+        return self._lanes.levels()
+
+    def take(self, level: int, limit: int, per_key: int, now_ms: int) -> list[Taken]:
+        """Take up to `limit` ready messages of a priority, oldest first."""
         if not self._strict:
-            return self._lanes.take(limit, self.settled)
+            return self._lanes.take(level, limit, self.settled)
         if self.leases:
             return []
         taken: list[Taken] = []
         barrier = self._barrier()
-        for start, end, attempts in self._lanes.take(limit, self.settled):
+        for start, end, attempts in self._lanes.take(level, limit, self.settled):
             if start < barrier:
                 taken.append((start, min(end, barrier), attempts))
             if end > barrier:
@@ -362,8 +370,13 @@ class RangeView(View):
         return bool(self._lanes) or unseen
 
     def next_due_ms(self) -> int | None:
-        """When something that waits becomes ready; in strict order not while a lease is out."""
-        return None if self._strict and self.leases else super().next_due_ms()
+        """When something that waits becomes ready; in strict order not while a lease is out.
+
+        There a delayed message that nobody has looked at is behind all that waits to be retried.
+        """
+        if self._strict and self.leases:
+            return None
+        return self.due[0][0] if self._strict and self.due else super().next_due_ms()
 
     def ready_ranges(self) -> Iterator[Range]:
         """Everything that is ready, settled or not."""
@@ -428,10 +441,15 @@ class KeyView(View):
             return
         self._chains.offer(chain, head, self.partition.priority_of(head))
 
-    def _pick(self, limit: int, per_key: int, now_ms: int) -> list[Taken]:
+    def levels(self) -> list[int]:
+        """The priorities at which something may be ready."""
+        return self._chains.levels()
+
+    def take(self, level: int, limit: int, per_key: int, now_ms: int) -> list[Taken]:
+        """Take up to `limit` ready messages of a priority, in turns between the keys."""
         singles: list[tuple[int, int]] = []
         while len(singles) < limit:
-            turn = self._chains.next_turn()
+            turn = self._chains.next_turn(level)
             if turn is None:
                 break
             chain, offered = turn

@@ -1,0 +1,209 @@
+"""Looks at a directory for `quiver doctor` and says in plain words what it found."""
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from quiver import limits
+from quiver.errors import StorageError
+from quiver.storage import codec, doctor, lock, logfile, mark, snapshot
+from quiver.storage.files import TEMPORARY, DiskFiles
+from quiver.storage.mark import Mark
+
+if TYPE_CHECKING:
+    from quiver.storage.doctor import Finding
+
+LOOKS: Final = 3  # at a directory that changes while we look
+FREE_BYTES_LOW: Final = 2 * limits.WAL_FILE_BYTES
+
+Status = Literal["healthy", "warnings", "damaged"]
+Severity = Literal["warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something that is not as it should be: what, where, what it means, what to do."""
+
+    severity: Severity
+    file: str
+    offset: int
+    what: str
+    means: str
+    todo: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One file of the directory. `first` and `last` are the entries in it, 0 if it has none."""
+
+    name: str
+    kind: str
+    bytes: int
+    first: int = 0
+    last: int = 0
+
+
+@dataclass(slots=True)
+class Checkup:
+    """Everything there is to say about a directory."""
+
+    directory: str
+    owner: str | None
+    confirmed: int
+    free_bytes: int
+    formats: dict[str, int]
+    files: list[FileFacts] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+
+    @property
+    def status(self) -> Status:
+        """The worst of it in a word."""
+        if any(problem.severity == "error" for problem in self.problems):
+            return "damaged"
+        return "warnings" if self.problems else "healthy"
+
+
+def examine(path: Path) -> Checkup:
+    """Read every file and change none. A directory in use changes meanwhile: errors are looked at again."""
+    for _ in range(LOOKS - 1):
+        found = _examine(path)
+        if found.owner is None or found.status != "damaged":
+            return found
+    return _examine(path)
+
+
+def _examine(path: Path) -> Checkup:
+    owner = lock.owner_of(path)
+    files = DiskFiles(path, read_only=True)
+    findings = doctor.inspect(files)
+    checkup = Checkup(
+        str(path), owner, Mark(files).index, shutil.disk_usage(path).free,
+        {"log": logfile.VERSION, "snapshot": snapshot.VERSION},
+    )  # fmt: skip
+    for name in files.names():
+        checkup.files.append(_facts(path / name, findings))
+    for finding in findings:
+        if finding.severity != "ok" and not (owner and finding.kind in ("torn", "temporary")):
+            checkup.problems.append(_problem(finding))  # an owner is just writing those
+    if checkup.status != "damaged":
+        checkup.problems += _lost_batches(files, findings)
+    checkup.problems += [_stranger(facts) for facts in checkup.files if facts.kind == "unknown"]
+    if checkup.free_bytes < FREE_BYTES_LOW:
+        checkup.problems.append(_little_room(checkup))
+    return checkup
+
+
+def _facts(path: Path, findings: "list[Finding]") -> FileFacts:
+    about = {finding.file: finding for finding in findings if finding.severity == "ok"}
+    try:
+        nbytes = path.lstat().st_size
+    except OSError:  # gone since
+        nbytes = 0
+    if found := about.get(path.name):
+        return FileFacts(path.name, found.kind, nbytes, found.first, found.last)
+    return FileFacts(path.name, _kind_of(path), nbytes)
+
+
+def _kind_of(path: Path) -> str:
+    name = path.name
+    if not path.is_file():
+        return "unknown"
+    if name.endswith(TEMPORARY):
+        return "temporary"
+    if name.startswith("wal-"):
+        return "log"
+    if name.startswith("snapshot-"):
+        return "snapshot"
+    return {lock.NAME: "lock", mark.NAME: "mark"}.get(name, "unknown")
+
+
+def _lost_batches(files: DiskFiles, findings: "list[Finding]") -> Iterator[Problem]:
+    """Messages that the snapshot knows to be in a log file which is gone or too short."""
+    held = {finding.first: finding.last for finding in findings if finding.kind == "log"}
+    for first, indexes in _needed(files).items():
+        lost = [index for index in indexes if index > held.get(first, 0)]
+        if lost:
+            yield Problem(
+                "error", logfile.name_of(first), 0,
+                f"{'entry' if len(lost) == 1 else 'entries'} {_ranges(lost)} cannot be read from here"
+                + ("" if first in held else ": the file is missing"),
+                *EXPLAINED["damaged"],
+            )  # fmt: skip
+
+
+def _needed(files: DiskFiles) -> dict[int, list[int]]:
+    """The entries whose batches the snapshot still needs, by the file that has them."""
+    needed: dict[int, list[int]] = {}
+    try:
+        saved = snapshot.load(files)
+        places: Any = codec.decode_state(saved[1])[1] if saved is not None else []
+    except StorageError:  # found and told before
+        return {}
+    for index, first, _ in places:
+        needed.setdefault(first, []).append(index)
+    return needed
+
+
+def _ranges(indexes: list[int]) -> str:
+    return f"{indexes[0]:,}" if len(indexes) == 1 else f"{indexes[0]:,} to {indexes[-1]:,}"
+
+
+RESTORE: Final = (
+    "Do not open or delete anything. Copy the directory as it is, then restore it from a backup. "
+    "If there is none, ask for help with the copy: what is before the damage can be read."
+)
+EXPLAINED: Final[dict[str, tuple[str, str]]] = {
+    "damaged": (
+        "Bytes that were safely on disk have changed or gone since: a disk error, or somebody wrote "
+        "to the file. Messages or settlements in them were confirmed to their senders, so Quiver "
+        "refuses to go on without them.",
+        RESTORE,
+    ),
+    "missing": (
+        "A file of the log was removed or renamed. Messages or settlements in it were confirmed to "
+        "their senders, so Quiver refuses to go on without them.",
+        f"Put the file back. {RESTORE}",
+    ),
+    "unsupported": (
+        "Nothing is wrong with the data; this version of Quiver is too old to read it.",
+        "Use the newer Quiver that wrote it, or upgrade: pip install --upgrade quiver-mq",
+    ),
+    "unreadable": (
+        "The operating system does not let us read the file, so nothing can be said about it.",
+        "Check the file's permissions and the disk, then run quiver doctor again.",
+    ),
+    "torn": (
+        "The process or the machine stopped in the middle of a write. Nobody was told that it was "
+        "stored, so nothing is lost. This is normal after a crash.",
+        "Nothing. The next opening cuts it off.",
+    ),
+    "temporary": (
+        "The process or the machine stopped while it was making this file. It was never used.",
+        "Nothing. The next opening removes it.",
+    ),
+}
+
+
+def _problem(finding: "Finding") -> Problem:
+    means, todo = EXPLAINED[finding.kind]
+    severity: Severity = "error" if finding.severity == "error" else "warning"
+    what = finding.text.split(" Nothing was changed.")[0].rstrip(".")
+    return Problem(severity, finding.file, finding.offset, what, means, todo)
+
+
+def _stranger(facts: FileFacts) -> Problem:
+    return Problem(
+        "warning", facts.name, 0, "is not a file of Quiver's",
+        "It does no harm here, but nobody but Quiver should keep files in this directory.",
+        "Move it elsewhere.",
+    )  # fmt: skip
+
+
+def _little_room(checkup: Checkup) -> Problem:
+    return Problem(
+        "warning", checkup.directory, 0, f"only {checkup.free_bytes / 1e6:,.0f} MB of disk are free",
+        "When the disk is full, sends are refused until there is room again. What is stored is safe.",
+        "Free some disk space.",
+    )  # fmt: skip

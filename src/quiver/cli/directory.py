@@ -1,0 +1,114 @@
+"""From a directory to an open queue, with patience for others who have it open just now.
+
+A directory has one owner at a time. Commands are short, so one waits a moment for another; and
+one that follows a topic lets go of the directory whenever it has nothing to do.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from quiver.errors import DirectoryInUse, GroupNotFound, InvalidRequest, TopicNotFound
+
+if TYPE_CHECKING:
+    from quiver.client.sync import Queue
+
+PATIENCE_SECONDS: Final = 2.0
+RETRY_SECONDS: Final = 0.05
+
+
+@contextmanager
+def opened(path: Path, *, create: bool = False) -> Iterator["Queue"]:
+    """The queue in `path`; one is made there only if `create`."""
+    from quiver.client.connect import connect
+
+    if not create:
+        require_queue(path)
+    with _patiently(lambda: connect(path)) as queue:
+        yield queue
+
+
+def _patiently(connect: "Callable[[], Queue]") -> "Queue":
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        try:
+            return connect()
+        except DirectoryInUse:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(RETRY_SECONDS)
+
+
+def require_queue(path: Path) -> None:
+    """Refuse a directory without a queue, instead of making one by mistake."""
+    if path.parts and path.parts[0].endswith(":"):
+        raise InvalidRequest(
+            f"{str(path)!r} is an address, and this version of Quiver works on directories"
+        )
+    if not holds_queue(path):
+        raise InvalidRequest(
+            f"there is no queue in {path}: it {_what(path)}. Say where it is with --data DIR, or "
+            "make one: quiver topics create NAME"
+        )
+
+
+def _what(path: Path) -> str:
+    if not path.exists():
+        return "is not there"
+    if not path.is_dir():
+        return "is a file"
+    return "has other files" if any(path.iterdir()) else "is empty"
+
+
+def holds_queue(path: Path) -> bool:
+    """Whether a queue was made in `path`."""
+    from quiver.storage import mark
+    from quiver.storage.files import DiskFiles
+
+    if not path.is_dir():
+        return False
+    names = DiskFiles(path, read_only=True).names()
+    return any(name == mark.NAME or name.startswith(("wal-", "snapshot-")) for name in names)
+
+
+def confirmed_index(path: Path) -> int:
+    """A number that grows with everything that happens in the queue; it can be read at any time."""
+    from quiver.storage.files import DiskFiles
+    from quiver.storage.mark import Mark
+
+    return Mark(DiskFiles(path, read_only=True)).index
+
+
+def require_topic(queue: "Queue", topic: str, path: Path) -> None:
+    """Refuse a topic that is not there, and say which one may have been meant."""
+    from quiver.client.arguments import name
+
+    topics = queue.topics()
+    if name(topic, "topic") in topics:
+        return
+    hint = _near(topic, topics) or (
+        "`quiver topics` lists those there are." if topics else "It has no topics yet."
+    )
+    raise TopicNotFound(
+        f"there is no topic {topic!r} in {path}. {hint} To make it: quiver topics create {topic}"
+    )
+
+
+def require_group(queue: "Queue", topic: str, group: str) -> None:
+    """Refuse a group that is not there, and say which one may have been meant."""
+    from quiver.client.arguments import name
+
+    groups = list(queue.groups(topic))
+    if name(group, "group") not in groups:
+        hint = _near(group, groups) or (
+            f"Its groups: {', '.join(groups[:10])}." if groups else "It has no groups yet."
+        )
+        raise GroupNotFound(f"topic {topic!r} has no group {group!r}. {hint}")
+
+
+def _near(name: str, names: list[str]) -> str:
+    near = get_close_matches(name, names, n=3, cutoff=0.6)
+    return f"Did you mean {' or '.join(map(repr, near))}?" if near else ""

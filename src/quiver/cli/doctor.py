@@ -1,0 +1,78 @@
+"""`quiver doctor`: what is in a directory, whether it is well, and what to do if it is not."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from quiver.cli import directory, output
+from quiver.cli.options import DATA, Data, Json, epilog
+
+if TYPE_CHECKING:
+    from quiver.cli.checkup import Checkup
+
+EPILOG = epilog(
+    ["quiver doctor data", "quiver doctor data --json | jq .status"],
+    "It only reads, so it may be run at any time, also while another process has the queue open. "
+    "Exit code 0: all is well, or there are only warnings; 1: something confirmed is damaged.",
+)
+DAMAGED: Final = 1
+VERDICTS: Final = {
+    "healthy": ("is healthy.", "green"),
+    "warnings": ("is sound; see the warnings.", "yellow"),
+    "damaged": ("is damaged.", "red"),
+}
+
+
+def doctor(
+    where: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The directory of the queue.")
+    ] = None,
+    as_json: Json = False,
+    data: Data = DATA,
+) -> None:
+    """Check a directory's files and explain what is found; change nothing."""
+    path = where or data
+    directory.require_queue(path)
+    from quiver.cli.checkup import examine
+
+    found = examine(path)
+    if as_json:
+        output.document({"status": found.status, **asdict(found)})
+    else:
+        _show(found)
+    if found.status == "damaged":
+        raise typer.Exit(DAMAGED)
+
+
+def _show(found: "Checkup") -> None:
+    verdict, style = VERDICTS[found.status]
+    output.say(f"{found.directory} {verdict}", style=f"bold {style}")
+    output.say()
+    total = sum(file.bytes for file in found.files)
+    formats = ", ".join(f"{name} {version}" for name, version in found.formats.items())
+    output.facts(
+        [
+            ("owner", found.owner or "nobody has it open"),
+            ("confirmed", f"entries up to {found.confirmed:,} are known to be on disk"),
+            ("size", f"{output.size(total)} in {output.count(len(found.files), 'file')}"),
+            ("free disk", output.size(found.free_bytes)),
+            ("formats", f"{formats} (the newest that this Quiver reads and writes)"),
+        ]
+    )
+    output.say()
+    table = output.table("file", "holds", "entries", "bytes", numbers=("entries", "bytes"))
+    for file in found.files:
+        count = file.last - file.first + 1 if file.last else 0
+        entries = f"{file.first:,}-{file.last:,}" if count > 0 else "-"
+        table.add_row(output.visible(file.name), file.kind, entries, f"{file.bytes:,}")
+    output.show(table)
+    for problem in found.problems:
+        style = "red" if problem.severity == "error" else "yellow"
+        at = f" at byte {problem.offset:,}" if problem.offset else ""
+        output.say()
+        output.say(
+            f"{problem.severity}: {output.visible(problem.file)}{at}: {problem.what}.", style=style
+        )
+        output.facts([("  means", problem.means), ("  to do", problem.todo)])

@@ -1,0 +1,88 @@
+"""A queue behind each door, on a clock that stands still until a test advances it."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from quiver.node.engine import Engine
+from quiver.testing import VirtualClock
+from tests.contract.doors import DOORS, PATIENCE_SECONDS, Door
+
+
+class World:
+    """An open queue and what a test does to its surroundings."""
+
+    def __init__(self, door: Door, path: Path, pool: ThreadPoolExecutor) -> None:
+        self.door = door
+        self.path = path
+        self.clock = VirtualClock()
+        self.queue: Any = door.open(path, self.clock)
+        self._pool = pool
+
+    def reopen(self, durability: str = "disk") -> Any:
+        """Close the queue and open what it left on disk."""
+        self.queue.close()
+        self.queue = self.door.open(self.path, self.clock, durability)
+        return self.queue
+
+    def snapshot_and_reopen(self) -> Any:
+        """As `reopen`, from a snapshot instead of the log."""
+
+        def save(engine: Engine) -> None:
+            made = engine.begin_snapshot(self.clock.now_ms())
+            made.save()
+            engine.finish_snapshot(made)
+
+        self.door.shard.ask(save).wait()
+        return self.reopen()
+
+    def in_background(self, call: Callable[..., Any], *args: Any, **options: Any) -> "Waiting":
+        """Call from another thread; return when the call is parked in the queue, waiting."""
+        waiting = Waiting(self._pool.submit(call, *args, **options))
+        shard = self.door.shard
+        while not shard.ask(lambda _: bool(shard._waiters)).wait():
+            assert not waiting.future.done(), f"it did not wait: {waiting.future.result()}"
+        return waiting
+
+    def check(self) -> None:
+        """Every invariant of the core holds."""
+        self.door.shard.ask(lambda engine: engine.core.check()).wait()
+
+
+class Waiting:
+    """A call that waits."""
+
+    def __init__(self, future: Future[Any]) -> None:
+        self.future = future
+
+    def result(self) -> Any:
+        return self.future.result(PATIENCE_SECONDS)
+
+
+@pytest.fixture(params=list(DOORS))
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    door = DOORS[request.param]()
+    with ThreadPoolExecutor(4, thread_name_prefix="contract-call") as pool:
+        made = World(door, tmp_path / "data", pool)
+        try:
+            yield made
+            if not made.door.shard._closing:
+                made.check()
+        finally:
+            made.queue.close()
+            door.end()
+
+
+@pytest.fixture
+def queue(world: World) -> Any:
+    """The queue; its topic "t" has the default policy."""
+    world.queue.create_topic("t")
+    return world.queue
+
+
+@pytest.fixture
+def clock(world: World) -> VirtualClock:
+    return world.clock

@@ -1,0 +1,184 @@
+"""The ways into a queue that the contract is checked through.
+
+A behaviour is written once, against the verbs of `quiver.Queue`. A door opens a directory on a
+given clock and hands out something with those verbs: the sync API is that already, the async API
+gets there through `Blocking`, which runs it in an event loop of its own. A later door (HTTP, say)
+is one more class in `DOORS`.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from inspect import isasyncgen, iscoroutine
+from pathlib import Path
+from secrets import token_bytes
+from threading import Thread
+from typing import Any, Protocol
+
+from quiver import (
+    AsyncDelivery,
+    AsyncDeliveryBatch,
+    AsyncMember,
+    AsyncProducer,
+    AsyncQueue,
+    AsyncTransaction,
+    Queue,
+    QueueClosed,
+)
+from quiver.node.engine import Engine
+from quiver.node.shard import Shard
+from quiver.storage.files import DiskFiles
+from quiver.storage.lock import DirectoryLock
+from quiver.testing import VirtualClock
+
+PATIENCE_SECONDS = 30  # for anything that must happen; a test that waits this long has failed
+ASYNC_THINGS = (
+    AsyncDelivery,
+    AsyncDeliveryBatch,
+    AsyncMember,
+    AsyncProducer,
+    AsyncQueue,
+    AsyncTransaction,
+)
+
+
+class Door(Protocol):
+    """Opens queues; `end` lets go of what the door itself needed, after its queues are closed."""
+
+    def open(self, path: Path, clock: VirtualClock, durability: Any = "disk") -> Any:
+        """A queue with the verbs of `quiver.Queue`."""
+
+    def end(self) -> None:
+        """Close the door."""
+
+    shard: Shard  # behind the queue that was opened last
+
+
+def open_shard(path: Path, clock: VirtualClock) -> tuple[Shard, Callable[[], None]]:
+    """`quiver.client.connect.open_shard` with a clock that a test advances."""
+    lock = DirectoryLock.acquire(path)
+    try:
+        engine = Engine.open(DiskFiles(path), now_ms=clock.now_ms(), secret=token_bytes(32))
+    except BaseException:
+        lock.release()
+        raise
+    shard = Shard(engine, clock)
+
+    def wake() -> None:
+        try:
+            for _ in range(2):  # the second is answered when all that the first one woke is done
+                shard.ask(lambda _: None).wait()
+        except QueueClosed:
+            pass
+
+    clock.when_advanced(wake)
+
+    def close() -> None:
+        shard.close()
+        lock.release()
+
+    return shard, close
+
+
+class SyncDoor:
+    """The embedded API for threads."""
+
+    shard: Shard
+
+    def open(self, path: Path, clock: VirtualClock, durability: Any = "disk") -> Any:
+        self.shard, close = open_shard(path, clock)
+        return Queue(self.shard, durability, close)
+
+    def end(self) -> None:
+        pass
+
+
+class AsyncDoor:
+    """The embedded API for event loops."""
+
+    shard: Shard
+
+    def __init__(self) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, name="contract-loop", daemon=True)
+        self._thread.start()
+
+    def open(self, path: Path, clock: VirtualClock, durability: Any = "disk") -> Any:
+        def open_() -> tuple[Shard, Callable[[], None]]:
+            self.shard, close = open_shard(path, clock)
+            return self.shard, close
+
+        return Blocking(self._loop, AsyncQueue(open_, durability)).__enter__()
+
+    def end(self) -> None:
+        asyncio.run_coroutine_threadsafe(self._loop.shutdown_default_executor(), self._loop).result(
+            PATIENCE_SECONDS
+        )
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(PATIENCE_SECONDS)
+        self._loop.close()
+
+
+DOORS: dict[str, Callable[[], Door]] = {"sync": SyncDoor, "async": AsyncDoor}
+
+
+class Blocking:
+    """An object of the async API, used from a thread as if it were its sync twin."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, inner: Any) -> None:
+        self._loop = loop
+        self._inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "close":
+            name = "aclose"
+        value = getattr(self._inner, name)
+        if not callable(value):
+            return self._outward(value)
+
+        def call(*args: Any, **options: Any) -> Any:
+            options = {key: _inward(option) for key, option in options.items()}
+            return self._outward(value(*map(_inward, args), **options))
+
+        return call
+
+    def __enter__(self) -> "Blocking":
+        self._run(self._inner.__aenter__())
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._run(self._inner.__aexit__(*error))
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def __repr__(self) -> str:
+        return repr(self._inner)
+
+    def _run(self, coroutine: Any) -> Any:
+        future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return future.result(PATIENCE_SECONDS)
+
+    def _outward(self, value: Any) -> Any:
+        if iscoroutine(value):
+            return self._outward(self._run(value))
+        if isasyncgen(value):
+            return self._items(value)
+        if isinstance(value, list):
+            return [self._outward(item) for item in value]
+        return Blocking(self._loop, value) if isinstance(value, ASYNC_THINGS) else value
+
+    def _items(self, values: Any) -> Iterator[Any]:
+        while True:
+            try:
+                yield self._outward(self._run(anext(values)))
+            except StopAsyncIteration:
+                return
+
+
+def _inward(value: Any) -> Any:
+    """What was wrapped, as the async API gave it."""
+    if isinstance(value, Blocking):
+        return value._inner
+    if isinstance(value, list):
+        return [item._inner if isinstance(item, Blocking) else item for item in value]
+    return value

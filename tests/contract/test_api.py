@@ -1,0 +1,78 @@
+"""The public names, and that the sync and the async API are the same API."""
+
+import inspect
+
+import pytest
+
+import quiver
+
+NAMES = """
+AsyncDelivery AsyncDeliveryBatch AsyncMember AsyncProducer AsyncQueue AsyncTransaction CorruptLog
+Delivery DeliveryBatch DirectoryInUse DiskFull GroupNotFound GroupStats InvalidBatch InvalidRequest
+LimitExceeded Member MemberFenced Message MessageTooLarge Origin Overloaded Producer ProducerFailed
+ProducerFenced Queue QueueClosed QueueFull QuiverError ReceiptError ReceiptExpired ReceiptInvalid
+Record RequestError Retry Sent SentBatch StorageError StorageFailed TopicExists TopicNotFound
+TopicPolicy TopicStats Transaction UnavailableError UnsupportedFormat connect connect_async once
+retry
+"""
+
+TWINS = [
+    (quiver.Queue, quiver.AsyncQueue),
+    (quiver.Producer, quiver.AsyncProducer),
+    (quiver.Transaction, quiver.AsyncTransaction),
+    (quiver.Member, quiver.AsyncMember),
+    (quiver.Delivery, quiver.AsyncDelivery),
+    (quiver.DeliveryBatch, quiver.AsyncDeliveryBatch),
+]
+RENAMED = {"aclose": "close"}
+
+
+def public(kind):
+    return {
+        RENAMED.get(name, name): value
+        for name, value in inspect.getmembers(kind)
+        if not name.startswith("_")
+    }
+
+
+def test_the_public_names_are_these():
+    assert quiver.__all__ == NAMES.split()
+    assert all(hasattr(quiver, name) for name in quiver.__all__)
+
+
+@pytest.mark.parametrize(("sync", "aio"), TWINS, ids=lambda kind: kind.__name__)
+def test_the_sync_and_the_async_class_have_the_same_names(sync, aio):
+    assert sorted(public(sync)) == sorted(public(aio))
+
+
+@pytest.mark.parametrize(("sync", "aio"), TWINS, ids=lambda kind: kind.__name__)
+def test_the_sync_and_the_async_class_have_the_same_signatures(sync, aio):
+    ours, theirs = public(sync), public(aio)
+    for name, function in ours.items():
+        if inspect.isfunction(function):
+            mine = list(inspect.signature(function).parameters.values())
+            other = list(inspect.signature(theirs[name]).parameters.values())
+            assert mine == other, name
+
+
+def test_both_ways_to_connect_take_the_same_arguments():
+    mine, other = inspect.signature(quiver.connect), inspect.signature(quiver.connect_async)
+    assert mine.parameters == other.parameters
+
+
+@pytest.mark.parametrize("kind", [kind for twins in TWINS for kind in twins])
+def test_every_public_verb_says_what_it_does(kind):
+    for name, value in public(kind).items():
+        if inspect.isfunction(value) or isinstance(value, property):
+            assert value.__doc__, f"{kind.__name__}.{name}"
+
+
+@pytest.mark.parametrize("kind", [kind for twins in TWINS for kind in twins])
+def test_at_most_two_things_are_positional(kind):
+    for name, value in public(kind).items():
+        if inspect.isfunction(value):
+            positional = [
+                p for p in inspect.signature(value).parameters.values()
+                if p.kind is p.POSITIONAL_OR_KEYWORD and p.name != "self"
+            ]  # fmt: skip
+            assert len(positional) <= 3, f"{kind.__name__}.{name}"
