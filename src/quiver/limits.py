@@ -56,6 +56,7 @@ COMMIT_BYTES_MAX: Final = (
     16 * MIB
 )  # one write and sync takes at most this much more than its first request
 COMMIT_REQUESTS_MAX: Final = 4_096
+FULL_DISK_PAUSE_MS: Final = 1_000  # between attempts to log what is due when the disk has no room
 CACHE_BYTES_MAX: Final = 128 * MIB  # decoded batches kept for readers
 
 # -- producers -------------------------------------------------------------------------------------

@@ -195,7 +195,7 @@ def _problem(finding: "Finding") -> Problem:
 
 def _stranger(facts: FileFacts) -> Problem:
     return Problem(
-        "warning", facts.name, 0, "is not a file of Quiver's",
+        "warning", facts.name, 0, "not one of Quiver's files",
         "It does no harm here, but nobody but Quiver should keep files in this directory.",
         "Move it elsewhere.",
     )  # fmt: skip

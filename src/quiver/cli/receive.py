@@ -149,7 +149,7 @@ class Receiving:
                 self._plan(queue, cost)
         except DirectoryInUse as error:
             if not self._noted:
-                output.note(f"Waiting: {error}")
+                output.note(f"Waiting: {str(error).split('. ')[0]}.")
                 self._noted = True
             self._reopen_seconds = REOPEN_SECONDS
             return index

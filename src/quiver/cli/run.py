@@ -66,7 +66,8 @@ def exit_code(error: QuiverError) -> int:
 def sentence(error: Exception) -> str:
     """The error's message, as a sentence."""
     text = str(error).strip() or type(error).__name__
-    text = text if text.split(" ", 1)[0].count("/") else text[0].upper() + text[1:]
+    if text.split(" ", 1)[0].isalpha() and not isinstance(error, StorageError):
+        text = text[0].upper() + text[1:]  # what storage says may begin with the name of a file
     return text if text.endswith((".", "?", "!")) else text + "."
 
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from quiver import limits
 from quiver.batches import codec as batch_codec
 from quiver.core.delivery import Delivery
-from quiver.errors import DiskFull, QuiverError
+from quiver.errors import DiskFull, InvalidRequest, QuiverError
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Send, Tick, Transact
 from quiver.model.replies import Outcome, Slice
 from quiver.model.topic import Compression
@@ -27,13 +27,27 @@ from quiver.storage.wal import Place, Wal
 TERM = 1  # a group of one has had one election
 
 
-@dataclass(frozen=True, slots=True)
 class Proposal:
-    """A command that shall become an entry, with the batch it sends, decoded and encoded."""
+    """A command that shall become an entry, with the batch it sends; both encoded already.
 
-    command: Command
-    batch: pa.RecordBatch | None = None
-    encoded: bytes = b""
+    It is made by whoever asks, so that the thread that commits has less to do, and what cannot be
+    encoded is the asker's error.
+    """
+
+    __slots__ = ("batch", "command", "command_bytes", "encoded", "kind")
+
+    def __init__(
+        self, command: Command, batch: pa.RecordBatch | None = None, encoded: bytes = b""
+    ) -> None:
+        try:
+            self.kind, self.command_bytes = codec.encode(command)
+        except (UnicodeEncodeError, OverflowError) as error:
+            raise InvalidRequest(
+                f"the request has a value that cannot be stored: {error}"
+            ) from error
+        self.command = command
+        self.batch = batch
+        self.encoded = encoded
 
     @property
     def urgent(self) -> bool:
@@ -80,6 +94,8 @@ class Engine:
         self._files = files
         self._entries = core.index  # applied when the last snapshot was made
         self._snapshot_bytes = 0
+        self._full = False  # the disk has refused something since the last snapshot
+        self._dead_bytes = 0  # of the log, when a snapshot was last tried on a full disk
 
     @classmethod
     def open(cls, files: Files, *, now_ms: int, secret: bytes, **sizes: int) -> "Engine":
@@ -111,6 +127,7 @@ class Engine:
             records = self._append(accepted, now_ms)
         except DiskFull as full:
             refused = full
+            self._full = True
             accepted = [proposal for proposal in proposals if proposal.urgent]
             try:
                 records = self._append(accepted, now_ms) if accepted else []
@@ -132,7 +149,7 @@ class Engine:
     def _append(self, proposals: Sequence[Proposal], now_ms: int) -> list[Record]:
         first = self.wal.last_index + 1
         records = [
-            Record(at, TERM, now_ms, *codec.encode(proposal.command), proposal.encoded)
+            Record(at, TERM, now_ms, proposal.kind, proposal.command_bytes, proposal.encoded)
             for at, proposal in enumerate(proposals, first)
         ]
         self.wal.append(records, urgent=all(proposal.urgent for proposal in proposals))
@@ -155,16 +172,26 @@ class Engine:
 
     @property
     def wants_snapshot(self) -> bool:
-        """The log has grown enough to be worth the cost of a snapshot."""
+        """The log has grown enough to be worth the cost, or the disk is full and it would free some."""
+        if self._full:
+            return self._dead() >= self._dead_bytes + limits.WAL_ALLOCATE_BYTES
         grown = self.wal.appended_bytes
         entries = self.core.index - self._entries
         return grown >= max(limits.SNAPSHOT_LOG_BYTES, 2 * self._snapshot_bytes) or (
             entries >= limits.SNAPSHOT_LOG_ENTRIES and grown >= self._snapshot_bytes
         )
 
+    def _dead(self) -> int:
+        """About how many bytes of the log nobody needs any more."""
+        topics = self.core.topics.values()
+        return self.wal.size_bytes - sum(p.nbytes for topic in topics for p in topic.partitions)
+
     def begin_snapshot(self, now_ms: int) -> "Snapshot":
         """Sweep, then take the state as bytes; everything in it is synced."""
         self.commit([Proposal(Tick(sweep=True))], now_ms=now_ms)
+        self.wal.sync()
+        if self._full:
+            self.wal.lend()
         live = self.core.live_indexes()
         payload = codec.encode_state([self.core.dump(), self.wal.places(live)])
         self._entries = self.core.index
@@ -174,6 +201,13 @@ class Engine:
     def finish_snapshot(self, made: "Snapshot") -> None:
         """The snapshot is durable: let the log go of what only older states needed."""
         self.wal.keep(made.live, before=made.index)
+        self._full = False
+        self._dead_bytes = 0
+
+    def drop_snapshot(self) -> None:
+        """There was no room for the snapshot: try again when it would free more."""
+        self._full = True
+        self._dead_bytes = self._dead()
 
     def digest_state(self) -> list[Any]:
         """The whole state as plain data, for comparing engines."""

@@ -64,15 +64,13 @@ class Grant:
 class _Propose:
     """Anything that is one command."""
 
-    command: Command
+    proposal: Proposal
     ticket: Ticket[Any]
-    batch: pa.RecordBatch | None = None
-    encoded: bytes = b""
-    sync: bool = True
+    sync: bool
 
     @property
     def nbytes(self) -> int:
-        return len(self.encoded)
+        return len(self.proposal.encoded)
 
 
 @dataclass(slots=True)
@@ -170,6 +168,7 @@ class Shard:
         self._closing = False
         self._failure: BaseException | None = None
         self._waiters: dict[int, list[_Waiter]] = {}  # by topic
+        self._no_tick_before_ms = 0
         self._saver: Thread | None = None  # writes a snapshot
         self._serving: list[_Request] = []  # taken, and perhaps not answered yet
         self._pid = os.getpid()
@@ -188,7 +187,7 @@ class Shard:
     ) -> Ticket[Any]:
         """Do a command; the ticket gets its reply."""
         ticket: Ticket[Any] = Ticket()
-        self._submit(_Propose(command, ticket, batch, encoded, sync))
+        self._submit(_Propose(Proposal(command, batch, encoded), ticket, sync))
         return ticket
 
     def send_row(self, topic: TopicHandle, row: Row, *, sync: bool = True) -> Ticket[Sent]:
@@ -291,11 +290,20 @@ class Shard:
 
     def _patience(self) -> float | None:
         """Seconds until something is due by itself."""
-        dues = [self._engine.core.next_tick_ms()]
+        dues = [self._tick_ms()]
         for topic, waiters in self._waiters.items():
             dues += [min(waiter.until_ms for waiter in waiters), self._due_ms(topic)]
         due_ms = min((due for due in dues if due is not None), default=None)
         return None if due_ms is None else max(due_ms - self.clock.now_ms(), 0) / 1000
+
+    def _tick_ms(self) -> int | None:
+        """When an entry is due by itself; a while later if the disk had no room for the last one."""
+        tick_ms = self._engine.core.next_tick_ms()
+        return None if tick_ms is None else max(tick_ms, self._no_tick_before_ms)
+
+    def _ticked(self, outcome: Outcome, now_ms: int) -> None:
+        if isinstance(outcome.reply, DiskFull):
+            self._no_tick_before_ms = now_ms + limits.FULL_DISK_PAUSE_MS
 
     def _due_ms(self, topic: int) -> int | None:
         """When a message that a waiter of the topic could have becomes due by itself."""
@@ -312,8 +320,7 @@ class Shard:
         for request in requests:
             match request:
                 case _Propose():
-                    proposal = Proposal(request.command, request.batch, request.encoded)
-                    round_.add(proposal, _answer(request.ticket), sync=request.sync)
+                    round_.add(request.proposal, _answer(request.ticket), sync=request.sync)
                 case _SendRow():
                     rows.setdefault(request.topic.number, []).append(request)
                 case _Receive() | _Watch():
@@ -325,9 +332,9 @@ class Shard:
         for together in rows.values():
             self._add_rows(together, round_, now_ms)
         self._wake_due(round_, now_ms)
-        tick_ms = self._engine.core.next_tick_ms()
+        tick_ms = self._tick_ms()
         if not round_.proposals and tick_ms is not None and tick_ms <= now_ms:
-            round_.add(Proposal(Tick()), lambda _: None, sync=True)
+            round_.add(Proposal(Tick()), lambda outcome: self._ticked(outcome, now_ms), sync=True)
         while round_.proposals:
             round_ = self._commit(round_, now_ms)
         if self._engine.wants_snapshot and self._saver is None:
@@ -453,10 +460,7 @@ class Shard:
 
     def _snapshot(self, now_ms: int) -> None:
         """Take the state now and save it in a thread of its own; the log shrinks when that is done."""
-        try:
-            made = self._engine.begin_snapshot(now_ms)
-        except DiskFull:
-            return
+        made = self._engine.begin_snapshot(now_ms)
         self._saver = Thread(target=self._save, args=(made,), name="quiver-snapshot", daemon=True)
         self._saver.start()
 
@@ -472,7 +476,9 @@ class Shard:
         self._saver = None
         if problem is None:
             self._engine.finish_snapshot(made)
-        elif not isinstance(problem, DiskFull):
+        elif isinstance(problem, DiskFull):
+            self._engine.drop_snapshot()
+        else:
             raise problem
 
     def _release_all(self) -> None:

@@ -197,6 +197,11 @@ class Wal:
                 self._files.sync_directory()
             self.appended_bytes = 0
 
+    def lend(self) -> None:
+        """Give reserved space back to the disk, for a snapshot that will free more than that."""
+        with self._alive():
+            self._tip.file.truncate(self._tip.end)
+
     @property
     def size_bytes(self) -> int:
         """What the log takes on disk, without what is only reserved."""
