@@ -51,7 +51,7 @@ from quiver.errors import (
     UnsupportedFormat,
 )
 from quiver.model.message import Message
-from quiver.model.replies import Origin
+from quiver.model.replies import Origin, Placed
 from quiver.model.stats import GroupStats, TopicStats
 from quiver.model.topic import Retry, TopicPolicy
 
@@ -80,6 +80,7 @@ __all__ = [
     "MessageTooLarge",
     "Origin",
     "Overloaded",
+    "Placed",
     "Producer",
     "ProducerFailed",
     "ProducerFenced",

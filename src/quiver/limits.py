@@ -73,6 +73,6 @@ WAL_RESERVE_BYTES: Final = 1 * MIB  # kept for settling and housekeeping when th
 SNAPSHOT_LOG_BYTES: Final = 64 * MIB  # a snapshot is taken when the log has grown by this much
 SNAPSHOT_LOG_ENTRIES: Final = 50_000  # or by this many entries, so that opening replays no more
 WAL_COMMAND_BYTES_MAX: Final = 128 * MIB  # above any command that the bounds on batches allow
-WAL_BATCH_BYTES_MAX: Final = BATCH_BYTES_MAX + MIB  # a batch and its Arrow framing
+WAL_BATCH_BYTES_MAX: Final = ENCODED_BYTES_MAX + KIB  # a stored batch and its header
 WAL_CHECK_BYTES: Final = 1 * MIB  # recovery reads batches and tails in such pieces
 WAL_FILES_OPEN_MAX: Final = 64  # old files kept open for readers; more are opened as needed

@@ -117,7 +117,7 @@ def retry(value: Any) -> Retry:
             raise InvalidRequest("jitter of retry must be True or False")
         return value
     if value in get_args(RetryKind):
-        return Retry(value, base_ms=1_000, jitter=value != "fixed")
+        return make_retry(value)
     return Retry("fixed", milliseconds(value, "retry"))
 
 
@@ -172,6 +172,8 @@ def policy(
         )
     choice(partition_by, "partition_by", PartitionBy)
     choice(order, "order", Order)
+    if order == "partition" and fair:
+        raise InvalidRequest('fair=True has no meaning with order="partition": there are no turns')
     if order == "key" and partition_by == "round-robin":
         raise InvalidRequest('order="key" needs the messages of a key in one partition')
     if max_attempts is not None:

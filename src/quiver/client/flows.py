@@ -24,7 +24,13 @@ from quiver.client import arguments
 from quiver.client.results import Lease, Leased, LeasedTable, Record, Sent, SentBatch
 from quiver.core.delivery.offsets import merge
 from quiver.core.delivery.partition import shift
-from quiver.errors import InvalidRequest, ReceiptExpired, ReceiptInvalid, TopicNotFound
+from quiver.errors import (
+    InvalidRequest,
+    LimitExceeded,
+    ReceiptExpired,
+    ReceiptInvalid,
+    TopicNotFound,
+)
 from quiver.model.commands import (
     Action,
     Command,
@@ -390,7 +396,7 @@ class Flows:
     ) -> Flow[list[SentBatch]]:
         """Settle and send in one entry."""
         if len(settles) + len(sends) > limits.TRANSACTION_COMMANDS_MAX:
-            raise InvalidRequest(
+            raise LimitExceeded(
                 f"a transaction has at most {limits.TRANSACTION_COMMANDS_MAX} parts; send batches"
             )
         if not settles and not sends:

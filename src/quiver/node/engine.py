@@ -14,7 +14,7 @@ import pyarrow as pa
 from quiver import limits
 from quiver.batches import codec as batch_codec
 from quiver.core.delivery import Delivery
-from quiver.errors import DiskFull, InvalidRequest, QuiverError
+from quiver.errors import DiskFull, InvalidRequest, MessageTooLarge, QuiverError
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Send, Tick, Transact
 from quiver.model.replies import Outcome, Slice
 from quiver.model.topic import Compression
@@ -45,6 +45,14 @@ class Proposal:
             raise InvalidRequest(
                 f"the request has a value that cannot be stored: {error}"
             ) from error
+        if (
+            len(self.command_bytes) > limits.WAL_COMMAND_BYTES_MAX
+            or len(encoded) > limits.WAL_BATCH_BYTES_MAX
+        ):
+            raise MessageTooLarge(
+                f"the request takes {len(encoded) + len(self.command_bytes):,} bytes of the log, "
+                "which is more than one entry may have; send it in parts"
+            )
         self.command = command
         self.batch = batch
         self.encoded = encoded

@@ -24,7 +24,7 @@ from quiver import limits
 from quiver.batches.attributes import attributes_of
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
-from quiver.errors import DiskFull, Overloaded, QueueClosed, StorageFailed
+from quiver.errors import DiskFull, Overloaded, QueueClosed, QuiverError, StorageFailed
 from quiver.model.commands import Command, Receive, Run, Send, Tick
 from quiver.model.replies import Outcome, Received, Sent, SentMany, Slice
 from quiver.model.topic import TopicPolicy
@@ -353,23 +353,12 @@ class Shard:
         return following
 
     def _add_rows(self, requests: list[_SendRow], round_: _Round, now_ms: int) -> None:
-        topic = requests[0].topic
-        batch = pack([request.row for request in requests], now_ms)
-        runs = tuple(
-            Run(
-                topic.partitioner.one(request.row.key, topic.turn()),
-                1,
-                request.row.nbytes,
-            )
-            for request in requests
-        )
-        command = Send(
-            topic.number,
-            runs,
-            (1,) * len(requests),
-            attributes_of(batch, keyed=topic.policy.keyed),
-        )
-        proposal = Proposal(command, batch, encode(batch, topic.policy.compression))
+        try:
+            proposal = _together(requests, now_ms)
+        except QuiverError as error:
+            for request in requests:
+                request.ticket.fail(error)
+            return
 
         def answer(outcome: Outcome) -> None:
             reply = outcome.reply
@@ -513,6 +502,19 @@ class _NoSource(Source):
 
 
 _NOTHING = _NoSource()
+
+
+def _together(requests: list[_SendRow], now_ms: int) -> Proposal:
+    """One Send of many single messages to a topic."""
+    topic = requests[0].topic
+    batch = pack([request.row for request in requests], now_ms)
+    runs = tuple(
+        Run(topic.partitioner.one(request.row.key, topic.turn()), 1, request.row.nbytes)
+        for request in requests
+    )
+    attributes = attributes_of(batch, keyed=topic.policy.keyed)
+    command = Send(topic.number, runs, (1,) * len(requests), attributes)
+    return Proposal(command, batch, encode(batch, topic.policy.compression))
 
 
 def _answer(ticket: Ticket[Any]) -> Callable[[Outcome], None]:

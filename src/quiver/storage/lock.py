@@ -106,8 +106,8 @@ def _this_process() -> bytes:
 def _in_use(directory: Path, descriptor: int) -> str:
     """What to tell somebody who comes second."""
     return (
-        f"{directory} is in use by {_owner(descriptor)}. Close it there; or, "
-        "to share it between processes, run one `quiver serve` on it and connect to that."
+        f"{directory} is in use by {_owner(descriptor)}. Close it there, or "
+        "let that process do the work: one process owns a directory at a time."
     )
 
 

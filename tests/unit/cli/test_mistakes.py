@@ -129,5 +129,6 @@ def test_exit_codes_say_who_must_act():
 
 def test_messages_become_sentences_and_paths_stay():
     assert sentence(InvalidRequest("lease must be more")) == "Lease must be more."
-    assert sentence(CorruptLog("data/wal is bad.")) == "data/wal is bad."
+    assert sentence(CorruptLog("wal-1.log is bad.")) == "wal-1.log is bad."
+    assert sentence(DirectoryInUse("data is in use")) == "data is in use."
     assert sentence(InvalidRequest("did you mean it?")) == "Did you mean it?"

@@ -336,6 +336,8 @@ class Delivery:
             at += count
             row += sum(run.rows for run in runs)
         topic.catch_up(self.now_ms)
+        if topic.policy.retention.kind in ("time", "size"):
+            self._trim(topic)
         self._wake(topic)
         return SentMany(tuple(answers))
 
@@ -774,11 +776,17 @@ class Delivery:
         topic.group(command.group)
         del topic.groups[command.group]
         self._trim(topic)
+        self._wake(topic)
         return Done()
 
     def _on_seek(self, command: Seek) -> Reply:
         topic = self._topic(command.topic)
         group = topic.group(command.group)
+        if group.members.members:
+            raise InvalidRequest(
+                f"group {group.name!r} has members, who know their own positions; seek when they "
+                "have left"
+            )
         wanted = command.position.partition
         if wanted is not None and wanted >= len(topic.partitions):
             raise InvalidRequest(
