@@ -31,7 +31,7 @@ def unchanged(world, queue):
 
     def state():
         def without_time(engine):
-            index, now_ms, *rest = engine.core.dump()
+            _index, _now_ms, *rest = engine.core.dump()
             return rest
 
         return world.door.shard.ask(without_time).wait()
@@ -341,7 +341,7 @@ def test_other_bad_options(unchanged):
     refused(
         InvalidRequest, "start= or offset=", lambda: list(unchanged.read("t", start=1, offset=1))
     )
-    refused(InvalidRequest, "kind must be one of", quiver.retry, "often")  # type: ignore[arg-type]
+    refused(InvalidRequest, "kind must be one of", quiver.retry, "often")
     refused(InvalidRequest, "jitter", lambda: quiver.retry(jitter=1))  # type: ignore[arg-type]
 
 
@@ -409,7 +409,7 @@ def test_a_transaction_of_too_many_parts(unchanged):
             for _ in range(limits.TRANSACTION_COMMANDS_MAX + 1):
                 transaction.send("t", b"x")
 
-    refused(InvalidRequest, "at most 1000 parts|at most 1,000 parts", many)
+    refused(quiver.LimitExceeded, "at most 1,?000 parts", many)
 
 
 # -- what is not there -----------------------------------------------------------------------------
@@ -641,7 +641,8 @@ def test_every_verb_of_a_closed_queue(queue):
         try:
             verb()
         except quiver.QueueClosed as closed:
-            assert "closed" in str(closed)
+            if "closed" not in str(closed):
+                wrong[name] = str(closed)
         except Exception as error:  # noqa: BLE001
             wrong[name] = repr(error)
         else:

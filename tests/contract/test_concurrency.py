@@ -58,7 +58,7 @@ def test_no_message_goes_to_two_of_many_consumers(queue):
 @pytest.mark.usefixtures("impatient_threads")
 def test_closing_while_others_send_leaves_nobody_hanging(world, queue):
     def send_until_closed(who):
-        sent = []
+        sent: list[bytes] = []
         with suppress(quiver.QueueClosed):
             while True:
                 queue.send("t", f"{who}-{len(sent)}")

@@ -135,7 +135,7 @@ def test_a_table_whose_rows_are_settled_already_is_refused(queue):
     queue.send_batch("t", [b"0", b"1"])
     batch = queue.receive_arrow("t", "g")
     batch.ack([True, False])
-    with pytest.raises(quiver.ReceiptExpired, match="1 of 2 .* other 1 were settled"):
+    with pytest.raises(quiver.ReceiptExpired, match=r"1 of 2 .* other 1 were settled"):
         batch.ack()
     assert queue.stats("t").depth == 0
 

@@ -78,7 +78,7 @@ def test_of_many_receipts_those_that_hold_are_settled_and_the_rest_is_reported(q
     queue.send_batch("t", [b"a", b"b", b"c"])
     got = queue.receive("t", "g", max_messages=3)
     got[1].ack()
-    with pytest.raises(quiver.ReceiptExpired, match="1 of 3 .* other 2 were settled"):
+    with pytest.raises(quiver.ReceiptExpired, match=r"1 of 3 .* other 2 were settled"):
         queue.ack(got)
     assert queue.stats("t").depth == 0
 

@@ -211,7 +211,7 @@ def test_a_backlog_limit_refuses_retryably_and_clears_with_acks(queue):
     queue.create_topic("b", max_backlog=3)
     queue.send_batch("b", [b"1", b"2", b"3"])
     for refused in (lambda: queue.send("b", b"4"), lambda: queue.send_batch("b", [b"4"])):
-        with pytest.raises(quiver.QueueFull, match="may hold 3 .* has 3") as full:
+        with pytest.raises(quiver.QueueFull, match=r"may hold 3 .* has 3") as full:
             refused()
         assert full.value.retryable
     assert queue.stats("b").sent == 3

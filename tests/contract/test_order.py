@@ -80,7 +80,7 @@ def test_order_by_key_with_priority_takes_the_head_of_each_key(by_key):
     by_key.send("k", "a-low", key="a", priority=1)
     by_key.send("k", "a-high", key="a", priority=9)
     by_key.send("k", "b-mid", key="b", priority=5)
-    assert drain(by_key, "k") in ([b"b-mid", b"a-low", b"a-high"],)
+    assert drain(by_key, "k") == [b"b-mid", b"a-low", b"a-high"]
 
 
 @pytest.fixture

@@ -235,3 +235,22 @@ def test_a_delay_that_is_over_wakes_a_waiting_member(world, queue, clock):
         assert not waiting.future.done()
         clock.advance(0.001)
         assert bodies(waiting.result()) == [b"x"]
+
+
+def test_a_full_disk_with_something_due_costs_nothing(world, queue, clock, monkeypatch):
+    """The end of a lease is an entry of the log; while there is no room for it, it must wait."""
+    queue.send("t", b"x")
+    take(queue, lease=10)
+    refusals = []
+
+    def append(*_, **__):
+        refusals.append(1)
+        raise quiver.DiskFull("no room")
+
+    with monkeypatch.context() as full:
+        full.setattr(world.door.shard._engine.wal, "append", append)
+        clock.advance(20)
+        assert quiet(world)
+        assert refusals
+    clock.advance(20)
+    assert take(queue).attempt == 2

@@ -7,7 +7,7 @@ how they wait.
 
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import repeat
+from itertools import chain, groupby, repeat
 from secrets import randbits
 from typing import Any, TypeVar
 
@@ -52,7 +52,16 @@ from quiver.model.commands import (
     Transact,
 )
 from quiver.model.message import Message
-from quiver.model.replies import Durability, Moved, Placed, SentMany, Settled, Slice, Transacted
+from quiver.model.replies import (
+    Durability,
+    Moved,
+    Origin,
+    Placed,
+    SentMany,
+    Settled,
+    Slice,
+    Transacted,
+)
 from quiver.model.replies import Sent as SentReply
 from quiver.model.stats import TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy
@@ -617,39 +626,64 @@ def deliveries(
 ) -> list[L]:
     """The granted messages as objects of the caller's kind."""
     made: list[L] = []
-    for batch, piece in grant.source.pieces(grant.received.slices):
-        shared = repeat(settle), repeat(lease), repeat(piece.attempt)
-        made += map(make, *shared, *_record_columns(lease.topic, batch, piece))
+    for batch, slices in _by_batch(grant.source.pieces(grant.received.slices)):
+        attempts = _each(slices, lambda piece: repeat(piece.attempt, piece.count))
+        columns_ = _record_columns(lease.topic, batch, slices)
+        made += map(make, repeat(settle), repeat(lease), attempts, *columns_)
     return made
 
 
 def records(topic: str, page: Page) -> list[Record]:
     """The messages of a page."""
     made: list[Record] = []
-    for batch, piece in page.source.pieces(page.slices):
-        made += map(Record, *_record_columns(topic, batch, piece))
+    for batch, slices in _by_batch(page.source.pieces(page.slices)):
+        made += map(Record, *_record_columns(topic, batch, slices))
     return made
 
 
-def _record_columns(topic: str, batch: pa.RecordBatch, piece: Slice) -> list[Iterable[Any]]:
-    """The arguments of `Record` for each row of a slice, a column each."""
-    found = columns(batch, piece.row, piece.count)
-    origin = piece.origin
+def _by_batch(
+    pieces: Iterable[tuple[pa.RecordBatch, Slice]],
+) -> Iterable[tuple[pa.RecordBatch, list[Slice]]]:
+    """Neighbours of one batch together, so that it is opened once for all of them."""
+    for _, together in groupby(pieces, key=lambda piece: piece[1].index):
+        found = list(together)
+        yield found[0][0], [piece for _, piece in found]
+
+
+def _each(slices: list[Slice], values: Callable[[Slice], Iterable[Any]]) -> Iterable[Any]:
+    return chain.from_iterable(map(values, slices))
+
+
+def _record_columns(topic: str, batch: pa.RecordBatch, slices: list[Slice]) -> list[Iterable[Any]]:
+    """The arguments of `Record` for each row of some slices of a batch, a column each."""
+    if len(slices) == 1:
+        found = columns(batch, slices[0].row, slices[0].count)
+    else:
+        rows = _each(slices, lambda piece: range(piece.row, piece.row + piece.count))
+        part = batch.take(pa.array(rows, pa.int32()))
+        found = columns(part, 0, part.num_rows)
+    times = _each(slices, lambda piece: repeat(piece.time_ms, piece.count))
+    if found.created_at is not None:
+        times = (created or stored for created, stored in zip(found.created_at, times, strict=True))
     return [
         repeat(topic),
         found.bodies,
         found.keys or repeat(None),
         found.headers or repeat(None),
         found.priorities or repeat(0),
-        repeat(piece.partition),
-        range(piece.offset, piece.offset + piece.count),
-        repeat(piece.index),
-        range(piece.row, piece.row + piece.count),
-        [at or piece.time_ms for at in found.created_at]
-        if found.created_at
-        else repeat(piece.time_ms),
-        repeat(None) if origin is None else [shift(origin, at) for at in range(piece.count)],
+        _each(slices, lambda piece: repeat(piece.partition, piece.count)),
+        _each(slices, lambda piece: range(piece.offset, piece.offset + piece.count)),
+        repeat(slices[0].index),
+        _each(slices, lambda piece: range(piece.row, piece.row + piece.count)),
+        times,
+        _each(slices, _origins),
     ]
+
+
+def _origins(piece: Slice) -> Iterable[Origin | None]:
+    if piece.origin is None:
+        return repeat(None, piece.count)
+    return [shift(piece.origin, at) for at in range(piece.count)]
 
 
 def _clipped(piece: Slice, end: int) -> Slice:

@@ -47,13 +47,17 @@ class Ticket(Generic[T]):
 
     def wait(self) -> T:
         """Block this thread until it is set; the answer, or the error raised."""
-        with self._done:
-            return self.get()
+        self.wait_done()
+        return self.get()
 
     def wait_done(self) -> None:
-        """Block this thread until it is set."""
-        with self._done:
-            pass
+        """Block this thread until it is set; an interrupt (Ctrl-C) abandons it."""
+        try:
+            self._done.acquire()
+        except BaseException:
+            self.abandoned = True
+            raise
+        self._done.release()
 
     def get(self) -> T:
         """The answer of a ticket that is set, or its error raised."""

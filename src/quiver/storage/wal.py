@@ -135,7 +135,7 @@ class Wal:
         """Write entries that continue the log, all or none; the next `sync` makes them durable."""
         with self._alive():
             if self._tip.end >= self._file_bytes:
-                self._roll()
+                self._roll(allocate=self._allocate_bytes)
             log, position = self._tip, self._tip.end
             index, places = self.last_index, {}
             buffers: list[memoryview] = []
@@ -198,9 +198,14 @@ class Wal:
             self.appended_bytes = 0
 
     def lend(self) -> None:
-        """Give reserved space back to the disk, for a snapshot that will free more than that."""
+        """Give reserved space back to the disk, for a snapshot that will free more than that.
+
+        A file without room of its own is begun, so that the last one may go as well.
+        """
         with self._alive():
             self._tip.file.truncate(self._tip.end)
+            if self._tip.first <= self.last_index:  # an empty one would be replaced by itself
+                self._roll(allocate=0)
 
     @property
     def size_bytes(self) -> int:
@@ -273,11 +278,11 @@ class Wal:
         assert self._current is not None, "the log was not replayed"
         return self._current
 
-    def _roll(self) -> None:
+    def _roll(self, *, allocate: int) -> None:
         """Begin a new file, if there is room for one."""
         self.sync()
         try:
-            log = LogFile.create(self._files, self.last_index + 1, allocate=self._allocate_bytes)
+            log = LogFile.create(self._files, self.last_index + 1, allocate=allocate)
         except DiskFull:
             return
         old, self._current = self._tip, log
@@ -290,11 +295,17 @@ class Wal:
         room, wanted = file.size(), end + self._reserve_bytes
         if wanted <= room:
             return
-        try:
-            file.allocate(wanted + -wanted % self._allocate_bytes)
-        except DiskFull:
-            if not urgent or end > room:
-                raise
+        sizes = [wanted + -wanted % self._allocate_bytes, wanted]  # a step ahead, or what there is
+        if urgent and end > room:
+            sizes.append(end)
+        for size in sizes:
+            try:
+                file.allocate(size)
+            except DiskFull:
+                if size == sizes[-1] and (not urgent or end > room):
+                    raise
+            else:
+                return
 
     def _write(self, buffers: list[memoryview]) -> None:
         log = self._tip

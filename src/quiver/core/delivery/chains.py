@@ -37,8 +37,12 @@ class Chain:
         self.busy = 0  # messages that are out or wait, and so block the key
         self.offered = -1  # the offset for which it stands in a ring, or -1
 
-    def peek(self, settled: OffsetSet) -> int:
-        """The first pending offset, or -1; forgets settled ones on the way."""
+    def peek(self, settled: OffsetSet | None) -> int:
+        """The first pending offset, or -1; forgets settled ones on the way, if any may be."""
+        if settled is None:
+            if self.again:
+                return self.again[0][0]
+            return self.offsets[self.head] if self.head < len(self.offsets) else -1
         while self.again:
             if self.again[0][0] not in settled:
                 return self.again[0][0]
@@ -135,16 +139,20 @@ class Chains:
         """The priorities at which a chain stands in a ring."""
         return list(self._rings)
 
-    def next_turn(self, level: int) -> tuple[Chain, int] | None:
-        """The chain whose turn it is and the offset it was offered for; it leaves its ring."""
-        ring = self._rings.get(level)
-        if ring is None:
+    def next_turn(self, level: int) -> tuple[Chain, int, int] | None:
+        """The chain whose turn it is, the offset it was offered for, and its ring, which it leaves.
+
+        A chain whose next message has a higher priority than the last one goes before the others.
+        """
+        highest = max(self._rings, default=-1)
+        if highest < level:
             return None
+        ring = self._rings[highest]
         chain = self._chains[ring.pop()]
         if not ring:
-            del self._rings[level]
+            del self._rings[highest]
         offered, chain.offered = chain.offered, -1
-        return chain, offered
+        return chain, offered, highest
 
     def __bool__(self) -> bool:
         """Whether there may be something to take."""

@@ -530,8 +530,12 @@ class Delivery:
             view.prepare(self.now_ms)
         kept: list[list[Taken]] = [[] for _ in views]
         room, room_bytes = command.max_messages, limits.RECEIVE_BYTES_MAX
-        levels = {level: None for view in views for level in view.levels()}
-        for level in sorted(levels, reverse=True):
+        level = limits.PRIORITY_MAX + 1
+        while room > 0 and room_bytes > 0:
+            lower = [below for view in views for below in view.levels() if below < level]
+            if not lower:
+                break
+            level = max(lower)
             for at, view in enumerate(views):
                 if room <= 0 or room_bytes <= 0:
                     break
@@ -876,16 +880,19 @@ class Delivery:
     def _picked(self, topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, int]]:
         """The picked messages that are still there for somebody and that nobody holds a lease on."""
         found: list[tuple[Partition, int, int]] = []
+        chosen: dict[int, list[Range]] = {}
         for pick in picks:
             if pick.partition >= len(topic.partitions):
                 raise InvalidRequest(f"topic {topic.name!r} has no partition {pick.partition}")
-            partition = topic.partitions[pick.partition]
+            chosen.setdefault(pick.partition, []).extend(pick.ranges)
+        for number, ranges in chosen.items():
+            partition = topic.partitions[number]
             wanted = [
                 gap
-                for start, end in merge(list(pick.ranges))
+                for start, end in merge(ranges)
                 for gap in partition.removed.gaps(start, min(end, partition.end))
             ]
-            views = [group.views[pick.partition] for group in topic.groups.values()]
+            views = [group.views[number] for group in topic.groups.values()]
             if views:
                 pending = merge([gap for view in views for gap in view.unheld(wanted)])
                 held = merge([range_ for view in views for range_ in view.held_ranges()])
@@ -1003,9 +1010,17 @@ class Delivery:
 
     def _on_leave(self, command: Leave) -> Reply:
         topic = self._topic(command.topic)
-        topic.group(command.group).members.leave(command.member)
+        group = topic.group(command.group)
+        group.members.leave(command.member)
+        self._catch_up(group)
         self._wake(topic)
         return Done()
+
+    def _catch_up(self, group: Group) -> None:
+        """Look at what came while members were there: without them, messages are leased again."""
+        if not group.members.members:
+            for view in group.views:
+                view.catch_up(self.now_ms)
 
     def _assigned(self, group: Group, member: str) -> Assigned:
         owned = group.members.owned(member)
@@ -1077,6 +1092,7 @@ class Delivery:
             self._set_timer(timer)
         else:
             group.members.leave(name)
+            self._catch_up(group)
             self._wake(topic)
 
     @staticmethod

@@ -67,25 +67,26 @@ class Lanes:
         taken: list[Taken],
         source: "list[Taken] | deque[Range]",
     ) -> int:
-        """Take what is unsettled of `piece`, put the rest back at the front of `source`; count it."""
-        start, end, attempts = piece
+        """Take what is unsettled of `piece`, put the rest back at the front of `source`; count it.
+
+        It looks at no more than it takes: the piece may be the whole backlog.
+        """
+        position, end, attempts = piece
         count = 0
-        for low, high in settled.gaps(start, end):
-            if count == limit:
-                end_of_taken = low
-                break
-            stop = min(high, low + limit - count)
-            taken.append((low, stop, attempts))
-            count += stop - low
-            if stop < high:
-                end_of_taken = stop
-                break
-        else:
-            return count
-        if isinstance(source, deque):
-            source.appendleft((end_of_taken, end))
-        else:
-            heappush(source, (end_of_taken, end, attempts))
+        while position < end and count < limit:
+            stop = min(end, position + limit - count)
+            for low, high in settled.gaps(position, stop):
+                count += high - low
+                if taken and taken[-1][1] == low and taken[-1][2] == attempts:
+                    taken[-1] = (taken[-1][0], high, attempts)
+                else:
+                    taken.append((low, high, attempts))
+            position = stop
+        if position < end:
+            if isinstance(source, deque):
+                source.appendleft((position, end))
+            else:
+                heappush(source, (position, end, attempts))
         return count
 
     def lowest(self) -> int:

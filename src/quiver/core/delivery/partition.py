@@ -90,14 +90,25 @@ def shift(origin: Origin, skip: int) -> Origin:
 class Partition:
     """The messages of one partition, oldest extent first. `first … end` is what may still exist."""
 
-    __slots__ = ("_head", "_starts", "end", "extents", "has_ttl", "nbytes", "number", "removed")
+    __slots__ = (
+        "_head",
+        "_starts",
+        "end",
+        "extents",
+        "has_delays",
+        "has_priorities",
+        "has_ttl",
+        "nbytes",
+        "number",
+        "removed",
+    )
 
     def __init__(self, number: int) -> None:
         """An empty partition."""
         self.number = number
         self.end = 0
         self.nbytes = 0
-        self.has_ttl = False  # some message here has had a time to live: worth looking
+        self.has_ttl = self.has_delays = self.has_priorities = False  # else nobody need look
         self.removed = OffsetSet()  # dropped, purged, discarded, redriven or expired: gone for all
         self.extents: list[Extent] = []
         self._starts: list[int] = []
@@ -123,7 +134,7 @@ class Partition:
         first = self.end
         self.end += count
         self.nbytes += nbytes
-        self.has_ttl = self.has_ttl or (columns is not None and len(columns.expires_at) > 0)
+        self._note(columns)
         last = self.extents[-1] if self._head < len(self.extents) else None
         if (
             last is not None
@@ -189,7 +200,8 @@ class Partition:
         self._starts = [extent.first for extent in keep]
         self._head = 0
         self.nbytes = sum(extent.nbytes for extent in keep)
-        self.has_ttl = any(x.columns is not None and len(x.columns.expires_at) for x in keep)
+        for extent in keep:
+            self._note(extent.columns)
 
     def offset_at(self, time_ms: int) -> int:
         """The first message that was stored at `time_ms` or later."""
@@ -204,6 +216,8 @@ class Partition:
 
     def first_delayed(self, start: int, now_ms: int) -> tuple[int, int | None]:
         """The first message from `start` on that is not due yet, and when it is; or the end."""
+        if not self.has_delays:
+            return self.end, None
         for extent in self.since(start):
             delays = extent.columns.deliver_at if extent.columns is not None else ()
             for offset in range(max(start, extent.first), extent.end) if delays else ():
@@ -228,6 +242,8 @@ class Partition:
 
     def priority_of(self, offset: int) -> int:
         """The message's priority."""
+        if not self.has_priorities:
+            return 0
         extent = self.find(offset)
         columns = extent.columns
         if columns is None or not columns.priorities:
@@ -236,6 +252,8 @@ class Partition:
 
     def deliver_at_of(self, offset: int) -> int:
         """When the message may be delivered first, 0 for at once."""
+        if not self.has_delays:
+            return 0
         extent = self.find(offset)
         columns = extent.columns
         if columns is None or not columns.deliver_at:
@@ -249,6 +267,13 @@ class Partition:
         if columns is None or not columns.expires_at:
             return 0
         return columns.expires_at[extent.base + offset - extent.first]
+
+    def _note(self, columns: Columns | None) -> None:
+        """Remember which kinds of attributes messages here have had."""
+        if columns is not None:
+            self.has_ttl = self.has_ttl or len(columns.expires_at) > 0
+            self.has_delays = self.has_delays or len(columns.deliver_at) > 0
+            self.has_priorities = self.has_priorities or len(columns.priorities) > 0
 
     def _compact(self) -> None:
         del self.extents[: self._head], self._starts[: self._head]

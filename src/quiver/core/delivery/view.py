@@ -153,12 +153,13 @@ class View:
             self.next = partition.end
 
     def _unremoved(self, start: int, end: int) -> list[Range]:
-        if not self.partition.removed.count:
-            return [(start, end)]
-        kept = list(self.partition.removed.gaps(start, end))
-        for low, high in subtract([(start, end)], kept):
-            self.settled.add(low, high)
-        return kept
+        kept = [(start, end)]
+        if self.partition.removed.count:
+            kept = list(self.partition.removed.gaps(start, end))
+            for low, high in subtract([(start, end)], kept):
+                self.settled.add(low, high)
+        # Members settle by offset what no view has looked at.
+        return [gap for low, high in kept for gap in self.settled.gaps(low, high)]
 
     def prepare(self, now_ms: int) -> None:
         """Make ready what may be taken now."""
@@ -392,7 +393,7 @@ class RangeView(View):
 class KeyView(View):
     """Turns between keys; `ordered`, one message of a key at a time."""
 
-    __slots__ = ("_chains", "_ordered", "_parked")
+    __slots__ = ("_chains", "_holes", "_ordered", "_parked")
 
     def __init__(self, partition: Partition, start: int, ordered: bool) -> None:
         """`ordered` is `order="key"`; otherwise the topic is only fair."""
@@ -400,6 +401,7 @@ class KeyView(View):
         self._ordered = ordered
         self._chains = Chains(ordered)
         self._parked: dict[int, None] = {}  # offsets in `due` that keep their key busy
+        self._holes: OffsetSet | None = None  # `settled`, once chains may have settled messages
 
     def _admit(self, extent: Extent, start: int, end: int, now_ms: int) -> int:
         columns = extent.columns
@@ -429,7 +431,7 @@ class KeyView(View):
         blocks = self._chains.blocks(chain.key)
         if chain.offered >= 0 or (blocks and chain.busy):
             return
-        head = chain.peek(self.settled)
+        head = chain.peek(self._holes)
         if head < 0:
             self._chains.drop_if_done(chain)
             return
@@ -446,28 +448,37 @@ class KeyView(View):
         return self._chains.levels()
 
     def take(self, level: int, limit: int, per_key: int, now_ms: int) -> list[Taken]:
-        """Take up to `limit` ready messages of a priority, in turns between the keys."""
+        """Take up to `limit` ready messages of a priority or more, in turns between the keys."""
         singles: list[tuple[int, int]] = []
         while len(singles) < limit:
             turn = self._chains.next_turn(level)
             if turn is None:
                 break
-            chain, offered = turn
-            head = chain.peek(self.settled)
-            if head != offered:  # what it was offered for is gone, or something older came back
+            chain, offered, priority = turn
+            head = chain.peek(self._holes)
+            if head != offered and not self._may_take(head, priority, now_ms):
                 self._offer(chain, now_ms)
                 continue
             if not self._chains.blocks(chain.key):
                 singles.append(chain.pop())
                 self._offer(chain, now_ms)
                 continue
-            for _ in range(min(per_key, limit - len(singles))):
+            for turn_of_key in range(min(per_key, limit - len(singles))):
+                if turn_of_key:
+                    head = chain.peek(self._holes)
+                    if head < 0 or self.partition.deliver_at_of(head) > now_ms:
+                        break
                 singles.append(chain.pop())
                 chain.busy += 1
-                head = chain.peek(self.settled)
-                if head < 0 or self.partition.deliver_at_of(head) > now_ms:
-                    break
         return join(singles)
+
+    def _may_take(self, head: int, priority: int, now_ms: int) -> bool:
+        """What a chain was offered for is gone, or something older came back: it keeps its turn."""
+        return (
+            head >= 0
+            and self.partition.priority_of(head) == priority
+            and self.partition.deliver_at_of(head) <= now_ms
+        )
 
     def _chain_of(self, offset: int) -> Chain:
         return self._chains.chain(self.partition.key_of(offset), self.partition.tenant_of(offset))
@@ -498,6 +509,7 @@ class KeyView(View):
     def drop(self, start: int, end: int, now_ms: int) -> None:
         """As for any view; a parked message also frees its key."""
         super().drop(start, end, now_ms)
+        self._holes = self.settled
         for offset in range(start, end):
             if offset in self._parked:
                 del self._parked[offset]
@@ -530,6 +542,7 @@ class KeyView(View):
 
     def _load_ready(self, data: list[Any]) -> None:
         chains, rings, parked = data
+        self._holes = self.settled
         self._chains = Chains.load(self._ordered, [chains, rings])
         self._parked = dict.fromkeys(parked)
 

@@ -1,0 +1,1 @@
+"""Benchmarks: every figure next to its peer or baseline, measured in the same run."""

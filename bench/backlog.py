@@ -1,0 +1,165 @@
+"""What a lease and ack, an open and a snapshot cost when a thousand messages wait, or a million."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+import pyarrow as pa
+
+import quiver
+from bench.content import bodies
+from bench.measure import Row, Run, Target, in_turns, timed
+from quiver import limits
+from quiver.batches.schema import TIME
+from quiver.node.engine import Engine
+from quiver.storage import codec
+
+SMALL = 1_000
+BATCH = 500  # rows of a batch: what fills a backlog, and what keeps it at its size
+TAKEN = 100  # by one receive
+SLICE = 1_000  # messages leased and acked in one turn of one side
+KEYS = 100_000
+PRIORITIES = 10
+DELAY_MS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of topic, and the columns its messages have."""
+
+    name: str
+    said: str
+    columns: Callable[[Random, int], dict[str, pa.Array]]
+    order: str = "none"
+
+
+def _keys(chance: Random, rows: int) -> dict[str, pa.Array]:
+    return {"key": pa.array([f"key-{chance.randrange(KEYS)}" for _ in range(rows)])}
+
+
+def _priorities(chance: Random, rows: int) -> dict[str, pa.Array]:
+    return {"priority": pa.array([chance.randrange(PRIORITIES) for _ in range(rows)], pa.int8())}
+
+
+def _delays(_: Random, rows: int) -> dict[str, pa.Array]:
+    due_ms = time.time_ns() // 1_000_000 + DELAY_MS
+    return {"deliver_at": pa.array([due_ms] * rows, TIME)}
+
+
+KINDS = (
+    Kind("plain", "plain messages", lambda *_: {}),
+    Kind("key order", f"{KEYS:,} keys by chance, order='key'", _keys, "key"),
+    Kind("priority", "priorities 0 to 9 by chance", _priorities),
+    Kind("delay", f"every message was delayed by {DELAY_MS} ms and is due", _delays),
+)
+
+
+class Backlog:
+    """A queue with so many messages waiting, before and after every slice that is taken."""
+
+    def __init__(self, path: Path, kind: Kind, size: int) -> None:
+        self.path = path
+        self.queue = quiver.connect(path)
+        self.queue.create_topic("t", order=kind.order)
+        self.queue.create_group("t", "g")
+        self._kind = kind
+        self._bodies = pa.array(bodies(BATCH), pa.binary())
+        self._chance = Random(size)
+        self._send(size)
+        # Delays that are over by now end in steps, one with each receive. That is not measured.
+        for _ in range(2 + size // limits.MATURE_MAX):
+            self._take(TAKEN)
+            self._send(TAKEN)
+
+    def _send(self, count: int) -> None:
+        for start in range(0, count, BATCH):
+            rows = min(count - start, BATCH)
+            columns = self._kind.columns(self._chance, rows)
+            batch = pa.record_batch({"body": self._bodies.slice(0, rows), **columns})
+            self.queue.send_batch("t", batch)
+        if self._kind.name == "delay":
+            time.sleep(2 * DELAY_MS / 1000)
+
+    def _take(self, count: int) -> None:
+        for _ in range(count // TAKEN):
+            got = self.queue.receive("t", "g", max_messages=TAKEN)
+            assert len(got) == TAKEN, f"{len(got)} of {TAKEN} messages ({self._kind.name})"
+            self.queue.ack(got)
+
+    def slice(self) -> tuple[float, float]:
+        """Microseconds, and those of the processor, that a lease and ack takes by the message."""
+        wall = cpu = 0.0
+        for _ in range(SLICE // BATCH):
+            start, start_cpu = time.perf_counter(), time.process_time()
+            self._take(BATCH)
+            wall += time.perf_counter() - start
+            cpu += time.process_time() - start_cpu
+            self._send(BATCH)
+        return wall / SLICE * 1e6, cpu / SLICE * 1e6
+
+    def pause(self) -> float:
+        """Milliseconds to take the state as a snapshot does it, between two requests."""
+
+        def take(engine: Engine) -> None:
+            places = engine.wal.places(engine.core.live_indexes())
+            codec.encode_state([engine.core.dump(), places])
+
+        shard = self.queue._flows.shard
+        return shard.ask(lambda engine: timed(lambda: take(engine))).wait() * 1000
+
+    def reopen(self) -> float:
+        """Milliseconds from closed to open."""
+        self.queue.close()
+        start = time.perf_counter()
+        self.queue = quiver.connect(self.path)
+        return (time.perf_counter() - start) * 1000
+
+
+def backlog(run: Run) -> Iterator[Row]:
+    """Every kind with a small and a large backlog, in turns."""
+    for kind in KINDS:
+        small = Backlog(run.folder("small"), kind, SMALL)
+        large = Backlog(run.folder("large"), kind, run.backlog)
+        yield from _takes(run, kind, small, large)
+        yield from _stops(run, kind, small, large)
+        small.queue.close()
+        large.queue.close()
+
+
+def _takes(run: Run, kind: Kind, small: Backlog, large: Backlog) -> Iterator[Row]:
+    turns: list[list[tuple[float, float]]] = [[], []]
+    for turn in range(run.rounds + 1):
+        for side, found in zip((large, small), turns, strict=True):
+            figures = side.slice()
+            if turn:
+                found.append(figures)
+    at_large, at_small = ([list(column) for column in zip(*found, strict=True)] for found in turns)
+    name, peer = f"lease + ack at {run.backlog:,}, {kind.name}", f"at {SMALL:,}"
+    how = (
+        f"{kind.said}; receive(max_messages={TAKEN}) + ack, both synced, {SLICE:,} messages a turn "
+        "of each side; what was taken is sent again, unmeasured, so the backlog stays; a first turn "
+        "does not count, nor do the receives in which delays of the filled backlog end."
+    )
+    most = Target("<=", 1.5)
+    yield Row(name, at_large[0], peer, at_small[0], "µs/msg", how, most)
+    yield Row(
+        "… in processor time", at_large[1], peer, at_small[1], "µs/msg",
+        "The same loops in processor time of the process, which no wait for the disk hides.", most,
+    )  # fmt: skip
+
+
+def _stops(run: Run, kind: Kind, small: Backlog, large: Backlog) -> Iterator[Row]:
+    rounds = min(run.rounds, 3)
+    pauses = in_turns(rounds, large.pause, small.pause)
+    opened = in_turns(rounds, large.reopen, small.reopen)
+    peer = f"at {SMALL:,}"
+    yield Row(
+        "… snapshot pause", pauses[0], peer, pauses[1], "ms",
+        "How long the shard's thread takes the state as bytes; they are written by another thread.",
+    )  # fmt: skip
+    yield Row(
+        "… open", opened[0], peer, opened[1], "ms",
+        "connect to the directory: load the last snapshot, replay the log behind it.",
+    )  # fmt: skip

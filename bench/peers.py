@@ -1,0 +1,97 @@
+"""What Quiver is held against, each with its best durable settings, verified."""
+
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import litequeue
+import persistqueue
+
+FULL = 2  # PRAGMA synchronous: in WAL mode, every commit is synced before it returns
+
+
+class NotDurable(Exception):
+    """A peer does not sync what it confirms, so it cannot be compared."""
+
+
+class PersistQueue:
+    """`persistqueue.SQLiteAckQueue` as it comes: SQLite's default is FULL, and it keeps that.
+
+    Its API has no batches. `auto_commit=False` is refused by the ack queue, and the plain
+    SQLiteQueue of version 1.1 takes it but commits (and syncs) every put all the same.
+    """
+
+    settings = "SQLiteAckQueue as it comes: journal_mode=WAL, synchronous=FULL, a commit each put"
+
+    def __init__(self, folder: Path) -> None:
+        self._queue = persistqueue.SQLiteAckQueue(str(folder / "persist-queue"))
+        demand_full(self._queue._putter)
+
+    def put(self, body: bytes) -> int:
+        self._queue.put(body)
+        return 1
+
+    def take(self) -> int:
+        """Get one message and ack it: two commits."""
+        self._queue.ack(self._queue.get(block=False))
+        return 1
+
+    def close(self) -> None:
+        self._queue.close()
+
+
+class LiteQueue:
+    """`litequeue.LiteQueue`, made durable: it sets synchronous=NORMAL, which loses confirmed messages."""
+
+    settings = (
+        "LiteQueue with synchronous=FULL set by us on its connection (its own NORMAL would not "
+        "sync what it confirms), journal_mode=WAL"
+    )
+
+    def __init__(self, folder: Path) -> None:
+        self._queue = litequeue.LiteQueue(folder / "litequeue.db")
+        self._queue.conn.execute("PRAGMA synchronous = FULL")
+        demand_full(self._queue.conn)
+
+    def put(self, text: str) -> int:
+        self._queue.put(text)
+        return 1
+
+    def put_many(self, texts: list[str]) -> int:
+        """All in one transaction, synced once: the nearest it has to a batch."""
+        with self._queue.transaction():
+            for text in texts:
+                self._queue.put(text)
+        return len(texts)
+
+    def take(self) -> int:
+        """Pop one message and mark it done: two commits."""
+        self._queue.done(self._queue.pop().message_id)
+        return 1
+
+    def close(self) -> None:
+        self._queue.close()
+
+
+class BareLoop:
+    """The least that can be done in Python: append the bytes to a file and sync them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = os.open(folder / "bare", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+
+    def write(self, data: Any) -> None:
+        written = os.write(self._file, data)
+        assert written == len(data)
+        os.fdatasync(self._file)
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+def demand_full(connection: sqlite3.Connection) -> None:
+    """What SQLite itself says: it syncs every commit."""
+    synchronous = connection.execute("PRAGMA synchronous").fetchone()[0]
+    journal = connection.execute("PRAGMA journal_mode").fetchone()[0]
+    if synchronous < FULL or journal != "wal":
+        raise NotDurable(f"synchronous={synchronous}, journal_mode={journal}")

@@ -1,0 +1,92 @@
+"""The figures as a table for people and as JSON for programs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+
+from bench.measure import Row, spread
+
+VERDICTS = {True: "[green]PASS[/]", False: "[red]below[/]", None: ""}
+
+
+def show_facts(console: Console, facts: dict[str, str]) -> None:
+    for name, fact in facts.items():
+        console.print(f"[bold]{name:14}[/] {fact}", highlight=False)
+    console.print()
+
+
+def show_rows(console: Console, experiment: str, rows: Sequence[Row]) -> None:
+    """One experiment as a table, and below it how each of its rows was obtained."""
+    table = Table(title=experiment, title_justify="left", title_style="bold")
+    table.add_column("")
+    table.add_column("Quiver")
+    table.add_column("", justify="right")
+    table.add_column("against")
+    table.add_column("", justify="right")
+    table.add_column("ratio (min to max)", justify="right")
+    table.add_column("target", justify="right")
+    table.add_column("")
+    for number, row in enumerate(rows, 1):
+        target = f"{row.target.sign} {row.target.value:g}" if row.target else ""
+        ours, theirs = _figure(row.ours, row.unit), _figure(row.theirs, row.unit)
+        verdict = VERDICTS[row.met]
+        table.add_row(str(number), row.name, ours, row.peer, theirs, _ratio(row), target, verdict)
+    console.print(table)
+    for number, row in enumerate(rows, 1):
+        console.print(Padding(f"[dim]{number}. {row.how}[/]", (0, 0, 0, 1)), highlight=False)
+    console.print()
+
+
+def show_verdict(console: Console, rows: Sequence[Row]) -> None:
+    aimed = [row for row in rows if row.target is not None]
+    missed = [row for row in aimed if not row.met]
+    console.print(f"{len(aimed) - len(missed)} of {len(aimed)} targets met.")
+    for row in missed:
+        assert row.target is not None
+        console.print(
+            f"[red]below[/] {row.name} against {row.peer}: {row.ratio:.2f}, "
+            f"wanted {row.target.sign} {row.target.value:g}"
+        )
+
+
+def as_json(facts: dict[str, str], rows: dict[str, list[Row]], **more: Any) -> dict[str, Any]:
+    return {
+        "machine": facts,
+        **more,
+        "rows": [
+            {"experiment": name, **_row(row)} for name, found in rows.items() for row in found
+        ],
+    }
+
+
+def _row(row: Row) -> dict[str, Any]:
+    ratio, low, high = spread(row.ratios)
+    return {
+        "name": row.name,
+        "unit": row.unit,
+        "ours": row.ours,
+        "peer": row.peer,
+        "theirs": row.theirs,
+        "ratio": {"median": ratio, "min": low, "max": high},
+        "target": f"{row.target.sign} {row.target.value:g}" if row.target else None,
+        "met": row.met,
+        "how": row.how,
+    }
+
+
+def _figure(figures: Sequence[float], unit: str) -> str:
+    middle = spread(figures)[0]
+    digits = 0 if middle >= 100 else 1 if middle >= 10 else 2
+    return f"{middle:,.{digits}f} {unit}"
+
+
+def _ratio(row: Row) -> str:
+    middle, low, high = (_short(ratio) for ratio in spread(row.ratios))
+    return f"{middle} ({low} to {high})" if len(row.ratios) > 1 else middle
+
+
+def _short(ratio: float) -> str:
+    return f"{ratio:.0f}" if ratio >= 100 else f"{ratio:.1f}" if ratio >= 10 else f"{ratio:.2f}"

@@ -1,0 +1,76 @@
+"""Starting workers, killing them, and opening what they leave behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quiver import Queue
+from quiver.testing import VirtualClock
+from tests.contract.doors import SyncDoor
+
+ROOT = Path(__file__).parents[2]
+PATIENCE_SECONDS = 60
+
+
+def command(*words: str) -> list[str]:
+    return [sys.executable, "-m", "tests.process.workers", *words]
+
+
+def start(words: list[str]) -> subprocess.Popen[str]:
+    """A worker in a session of its own, so that it can be killed with all it has started."""
+    return subprocess.Popen(
+        words,
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
+
+
+def kill_after(worker: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
+    """Let it work, kill it, and return all that it said."""
+    try:
+        said = worker.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(worker.pid, signal.SIGKILL)
+        return worker.communicate(timeout=PATIENCE_SECONDS)
+    raise AssertionError(f"the worker ended by itself: {said[1][-3_000:]}")
+
+
+def finish(worker: subprocess.Popen[str], seconds: float = PATIENCE_SECONDS) -> tuple[str, str]:
+    """Let it end by itself, within bounds."""
+    try:
+        return worker.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.communicate(timeout=PATIENCE_SECONDS)
+        raise
+
+
+def by_kind(said: str) -> dict[str, list[str]]:
+    """What was said, by its first word."""
+    found: dict[str, list[str]] = {}
+    for line in said.splitlines():
+        kind, _, rest = line.partition(" ")
+        found.setdefault(kind, []).append(rest)
+    return found
+
+
+@contextmanager
+def opened_later(path: Path, seconds: float = 7_200) -> Iterator[Queue]:
+    """The directory as it will be opened some time from now, when every lease has ended."""
+    clock = VirtualClock(int((time.time() + seconds) * 1000))
+    door = SyncDoor()
+    queue = door.open(path, clock)
+    try:
+        door.shard.ask(lambda engine: engine.core.check()).wait()
+        yield queue
+    finally:
+        queue.close()

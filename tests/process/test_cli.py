@@ -1,0 +1,538 @@
+"""The real `quiver` command in real processes: what it prints, and the code it ends with."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import quiver
+from quiver import limits
+from quiver.node.clock import SystemClock
+from quiver.node.engine import Engine
+from quiver.node.shard import Shard
+from quiver.storage.files import DiskFiles
+from quiver.storage.logfile import name_of
+
+pytestmark = pytest.mark.process
+
+QUIVER = Path(sys.executable).parent / "quiver"
+FIRST_LOG = name_of(1)
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "QUIVER_DATA"}
+BINARY = bytes(range(256)).replace(b"\n", b"")
+
+
+class Cli:
+    """Runs `quiver` on one directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.data = directory / "data"
+        self.started: list[subprocess.Popen[bytes]] = []
+
+    def __call__(self, *args, code=0, given=b""):
+        """Run to the end; what came out on stdout. stderr must be as the exit code says."""
+        done = subprocess.run(
+            [QUIVER, *map(str, args)], input=given, capture_output=True, timeout=60, check=False,
+            cwd=self.directory, env=ENVIRONMENT,
+        )  # fmt: skip
+        self.error = done.stderr.decode()
+        assert "Traceback" not in self.error, self.error
+        assert done.returncode == code, (done.returncode, done.stdout, self.error)
+        if code in (2, 3, 4):
+            assert self.error.splitlines()[-1].startswith("quiver: "), self.error
+        return done.stdout
+
+    def json(self, *args, **options):
+        return json.loads(self(*args, "--json", **options))
+
+    def lines(self, *args, **options):
+        return [json.loads(line) for line in self(*args, "--json", **options).splitlines()]
+
+    def start(self, *args, **options):
+        process = subprocess.Popen(
+            [QUIVER, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            cwd=self.directory, env=ENVIRONMENT, **options,
+        )  # fmt: skip
+        self.started.append(process)
+        return process
+
+    def close(self):
+        for process in self.started:
+            process.kill()
+            with process:  # closes its pipes
+                pass
+
+    def queue(self):
+        return quiver.connect(self.data)
+
+
+@pytest.fixture
+def cli(tmp_path):
+    made = Cli(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def orders(cli):
+    """A directory with a topic that has five messages in it."""
+    with cli.queue() as queue:
+        queue.create_topic("orders", retention="forever")
+        queue.send_batch("orders", [quiver.Message(f"order {n}", key=f"k{n}") for n in range(5)])
+    return cli
+
+
+@pytest.fixture
+def letters(cli):
+    """Six dead letters of `jobs` with two reasons, and one message that was sent there directly."""
+    with cli.queue() as queue:
+        queue.create_topic("jobs", max_attempts=1)
+        queue.send_batch("jobs", [f"job {n}" for n in range(6)])
+        for got in queue.receive("jobs", "worker", max_messages=6):
+            got.nack(reason="TimeoutError: slow" if got.offset % 3 else "ValueError: \x1b[31mbad")
+        queue.send("jobs.dlq", "direct")
+    return cli
+
+
+# -- the command itself ----------------------------------------------------------------------------
+
+
+def test_version_and_help(cli):
+    assert cli("--version").decode() == f"quiver {quiver.__version__}\n"
+    text = cli("--help").decode()
+    commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
+    assert " ".join(commands) == "topics send receive read groups dlq doctor bench demo"
+    assert "Exit codes" in text
+
+
+def test_a_mistake_is_one_sentence_and_makes_nothing(cli):
+    for command in (
+        ["topics", "delte"],
+        ["receive", "orders"],
+        ["send", "no/good", "x", "--create"],
+    ):
+        error = cli.json(*command, code=2)["error"]
+        assert cli.error == f"quiver: {error['message']}\n"
+    assert not cli.data.exists()
+
+
+def test_the_directory_can_come_from_the_environment(orders, monkeypatch):
+    monkeypatch.setitem(ENVIRONMENT, "QUIVER_DATA", str(orders.data))
+    orders.directory /= "elsewhere"
+    orders.directory.mkdir()
+    assert [topic["topic"] for topic in orders.json("topics")] == ["orders"]
+
+
+# -- topics ----------------------------------------------------------------------------------------
+
+
+def test_topics_from_birth_to_death(cli):
+    options = ["--partitions", 4, "--order", "key", "--retention", "7d", "--max-attempts", 3,
+               "--retry", "linear", "--retry-base", "2s", "--dedup-window", "1h",
+               "--max-backlog", 100, "--compression", "zstd", "--fair"]  # fmt: skip
+    made = cli.json("topics", "create", "orders", *options)
+    assert made["created"]
+    assert made["policy"]["retry"]["base_ms"] == 2_000
+    assert made["policy"]["dead_letter"] == "orders.dlq"
+    assert b"already" in cli("topics", "create", "orders", *options)
+    assert b"2 partitions" in cli(
+        "topics", "create", "ranges", "--partitions", 2, "--split-key", "m"
+    )
+    cli("topics", "create", "orders", code=2)
+    with cli.queue() as queue:
+        assert queue.policy("orders").order == "key"
+        assert queue.policy("ranges").split_keys == ("m",)
+        queue.send("orders", "x")
+    table = cli("topics").decode()
+    assert re.search(r"^orders +4 +key +1 ", table, re.MULTILINE)
+    assert cli.json("topics", "show", "orders")["depth"] == 1
+    assert "7d" in cli("topics", "show", "orders").decode()
+    cli("topics", "purge", "orders", code=2)
+    assert "say --yes" in cli.error
+    assert cli.json("topics", "purge", "orders", "--yes") == {"topic": "orders", "dropped": 1}
+    assert cli.json("topics", "delete", "orders", "--yes")["deleted"]
+    assert [topic["topic"] for topic in cli.json("topics", "list")] == ["orders.dlq", "ranges"]
+
+
+def test_a_missing_topic_suggests_names_that_are_near(orders):
+    assert orders.json("receive", "ordrs", code=2)["error"]["code"] == "topic_not_found"
+    assert "Did you mean 'orders'?" in orders.error
+    orders("send", "xyz", "body", code=2)
+    assert "`quiver topics` lists" in orders.error
+
+
+# -- send and receive ------------------------------------------------------------------------------
+
+
+def test_ten_thousand_lines_from_stdin_and_back(cli):
+    lines = [f"line {n} · grüße 🏹" for n in range(9_998)] + ["", "tab\there"]
+    text = "\n".join(lines).encode()  # the last line has no end, and counts
+    summary = cli.json("send", "lines", "--create", given=text)
+    assert (summary["sent"], summary["bytes"]) == (10_000, len(text))
+    assert summary["rate"] > 0
+    assert cli("receive", "lines") == text + b"\n"
+    assert cli("receive", "lines") == b""
+    assert "No messages" in cli.error
+
+
+def test_one_body_with_everything(cli):
+    cli("topics", "create", "orders")
+    sent = cli.json("send", "orders", "héllo", "--key", "k", "-H", "a=b=c", "--header", "d=",
+                    "--priority", 7, "--ttl", "1h", "--dedup-id", "x")  # fmt: skip
+    assert (sent["sent"], sent["offset"], sent["durability"]) == (1, 0, "disk")
+    again = cli.json("send", "orders", "héllo", "--dedup-id", "x")
+    assert (again["sent"], again["duplicates"], again["id"]) == (0, 1, sent["id"])
+    cli("send", "orders", "later", "--delay", "1h")
+    (got,) = cli.lines("receive", "orders", "--group", "g")
+    assert got["id"] == sent["id"]
+    assert (got["body"], got["key"], got["priority"]) == ("héllo", "k", 7)
+    assert (got["headers"], got["attempt"], got["group"]) == ({"a": "b=c", "d": ""}, 1, "g")
+    with cli.queue() as queue:
+        assert queue.groups("orders")["g"].acked == 1
+
+
+def test_binary_is_shown_safely_and_goes_through_unchanged(cli):
+    (cli.directory / "binary").write_bytes(BINARY)
+    cli("send", "files", "--create", "--whole", "-f", "binary", "--file", "binary", "--file", "-",
+        given=b"\n\n")  # fmt: skip
+    assert cli("read", "files", "--max", 1, "--raw") == BINARY
+    shown = cli("read", "files", "--max", 1).decode()  # it is text
+    assert r"\xff" in shown
+    assert cli.lines("receive", "files", "--max", 1)[0]["body_base64"]
+    assert cli("receive", "files", "--raw") == BINARY + b"\n\n"
+
+
+def test_json_lines_are_what_json_output_is(cli):
+    lines = [
+        {"body": "text", "key": "k", "headers": {"a": "b"}, "priority": 3},
+        {"body": {"n": [1, None]}},
+        {"body_base64": "AP8="},
+    ]
+    given = b"\n".join(json.dumps(line).encode() for line in lines)
+    cli("send", "one", "--create", "--json-lines", "--header", "from=test", given=given)
+    read = cli("read", "one", "--json")
+    cli("send", "two", "--create", "--json-lines", given=read)
+    first, second, third = cli.lines("receive", "two")
+    assert (first["body"], first["key"], first["priority"]) == ("text", "k", 3)
+    assert first["headers"] == {"a": "b", "from": "test"}
+    assert json.loads(second["body"]) == {"n": [1, None]}
+    assert third["body_base64"] == "AP8="
+    for bad in (
+        b"nope",
+        b"[]",
+        b'{"key": "k"}',
+        b'{"body": "x", "colour": 1}',
+        b'{"body_base64": "?"}',
+    ):
+        cli("send", "one", "--json-lines", given=b'{"body": 1}\n' + bad, code=2)
+        assert cli.error.startswith("quiver: Line 2 of stdin")
+        assert "1 message is stored" in cli.error
+
+
+def test_a_named_send_goes_on_where_it_ended(cli):
+    (cli.directory / "lines").write_text("".join(f"{n}\n" for n in range(2_500)))
+    cli("topics", "create", "small", "--max-backlog", 1_500)
+    send = ["send", "small", "--file", "lines", "--name", "import"]
+    error = cli.json(*send, code=3)["error"]
+    assert error["code"] == "producer_failed"
+    received = cli("receive", "small").splitlines()
+    assert f"Of this input {len(received):,} messages are stored" in error["message"]
+    while b"Skipped" not in run(cli, *send):
+        received += cli("receive", "small").splitlines()
+    received += cli("receive", "small").splitlines()
+    assert received == [b"%d" % n for n in range(2_500)]
+    assert cli.json(*send)["skipped"] == 2_500
+
+
+def run(cli, *args):
+    """Whatever comes of it."""
+    done = subprocess.run(
+        [QUIVER, *args], capture_output=True, timeout=60, check=False, cwd=cli.directory,
+        env=ENVIRONMENT,
+    )  # fmt: skip
+    assert done.returncode in (0, 3)
+    return done.stdout
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["--file", "missing"], "cannot read missing: no such file"),
+        (["--whole", "--file", "large"], "large has more than 16,777,216 bytes"),
+        (["--file", "large"], "line 1 of large has more than"),
+    ],
+)
+def test_what_cannot_be_sent(orders, args, text):
+    with (orders.directory / "large").open("wb") as large:
+        large.truncate(17 * 2**20)
+    orders("send", "orders", *args, code=2)
+    assert text.lower() in orders.error.lower()
+    with orders.queue() as queue:
+        assert queue.stats("orders").depth == 5
+
+
+def test_what_is_not_acked_comes_again(orders):
+    first = orders.lines("receive", "orders", "--no-ack", "--lease", "1s", "--max", 2)
+    assert [got["attempt"] for got in first] == [1, 1]
+    assert first[0]["receipt"]
+    again = orders("receive", "orders", "--wait", 10, "--max", 5, "--verbose").decode()
+    assert sorted(re.findall(r"^order \d", again, re.MULTILINE)) == [f"order {n}" for n in range(5)]
+    assert again.count("attempt 2 · key k") == 2
+
+
+def test_read_replays_and_changes_nothing(orders):
+    assert orders("read", "orders", "--offset", 1, "--end", 3) == b"order 1\norder 2\n"
+    assert len(orders.lines("read", "orders", "--start", "2020-01-01", "-n", 4)) == 4
+    assert orders("read", "orders", "--start", "2999-01-01") == b""
+    orders("read", "orders", "--partition", 7, code=2)
+    orders("read", "orders", "--start", "soon", code=2)
+    with orders.queue() as queue:
+        assert queue.groups("orders") == {}
+
+
+# -- following, pipes and signals ------------------------------------------------------------------
+
+
+def test_follow_shares_the_directory_and_ends_at_ctrl_c(cli):
+    cli("topics", "create", "live")
+    follower = cli.start("receive", "live", "--follow", "--json")
+    bodies = []
+    for body in ("one", "two"):
+        cli("send", "live", body)  # while the other waits
+        bodies.append(json.loads(follower.stdout.readline())["body"])
+    cli("send", "live", "three", "--delay", "1s")
+    bodies.append(json.loads(follower.stdout.readline())["body"])
+    follower.send_signal(signal.SIGINT)
+    rest, error = follower.communicate(timeout=30)
+    assert (follower.returncode, rest, bodies) == (130, b"", ["one", "two", "three"])
+    assert error == b"Group default is new: it starts with the oldest message.\n"
+    with cli.queue() as queue:
+        group = queue.groups("live")["default"]
+        assert (group.acked, group.lag) == (3, 0)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_what_was_printed_is_acked_and_the_rest_is_not_when_interrupted(cli, number):
+    with cli.queue() as queue:
+        queue.create_topic("many")
+        queue.send_batch("many", [b"%050d" % n for n in range(20_000)])
+    receiver = cli.start("receive", "many")
+    printed = [receiver.stdout.readline() for _ in range(3_000)]
+    receiver.send_signal(number)
+    printed += receiver.stdout.readlines()
+    assert (receiver.wait(30), b"Traceback" in receiver.stderr.read()) == (128 + number, False)
+    assert [int(line) for line in printed] == list(range(len(printed)))
+    with cli.queue() as queue:
+        group = queue.groups("many")["default"]
+        assert (group.acked, group.in_flight, group.lag) == (len(printed), 0, 20_000 - len(printed))
+
+
+def test_a_broken_pipe_ends_quietly_and_gives_back_the_rest(cli):
+    with cli.queue() as queue:
+        queue.create_topic("many")
+        queue.send_batch("many", [b"%0500d" % n for n in range(20_000)])
+    for command in ("receive", "read"):
+        receiver = cli.start(command, "many")
+        assert int(receiver.stdout.readline()) == 0
+        receiver.stdout.close()
+        assert receiver.wait(timeout=30) == 141
+        assert b"Traceback" not in receiver.stderr.read()
+    with cli.queue() as queue:
+        group = queue.groups("many")["default"]
+        assert group.in_flight == 0
+        assert group.acked + group.ready == 20_000
+        assert 1 <= group.acked < 2_000  # what a pipe can hold
+
+
+def test_a_send_that_is_interrupted_has_stored_what_it_read(cli):
+    cli("topics", "create", "live")
+    sender = cli.start("send", "live", "--json", stdin=subprocess.PIPE)
+    sender.stdin.write(b"one\ntwo\nthr")
+    sender.stdin.flush()
+    until(lambda: stored(cli) >= 2)
+    sender.send_signal(signal.SIGINT)
+    out, _ = sender.communicate(timeout=30)
+    assert (sender.returncode, json.loads(out)["sent"]) == (130, 2)
+    assert cli("receive", "live") == b"one\ntwo\n"
+
+
+def stored(cli):
+    """How many bodies are in the log of a directory that somebody else has open."""
+    data = (cli.data / FIRST_LOG).read_bytes()
+    return (b"one" in data) + (b"two" in data)
+
+
+def until(condition, seconds=30.0):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+# -- groups ----------------------------------------------------------------------------------------
+
+
+def test_groups_in_either_order_of_words(orders):
+    assert orders.json("groups", "create", "orders", "late", "--start", "latest")["created"]
+    orders("groups", "orders", "create", "once", "--guarantee", "at-most-once")
+    assert orders("receive", "orders", "-g", "late") == b""
+    orders("groups", "seek", "orders", "late", 3)
+    assert orders("receive", "orders", "-g", "late") == b"order 3\norder 4\n"
+    orders("groups", "-d", orders.data, "orders", "pause", "late")
+    orders("groups", "orders", "seek", "late", "earliest")
+    assert orders("receive", "orders", "-g", "late") == b""
+    assert {group["group"]: group["paused"] for group in orders.json("groups", "orders")} == {
+        "late": True, "once": False,
+    }  # fmt: skip
+    assert re.search(r"^late .* paused", orders("groups", "orders").decode(), re.MULTILINE)
+    orders("groups", "resume", "orders", "late")
+    assert orders("receive", "orders", "-g", "late").count(b"\n") == 5
+    orders("groups", "resume", "orders", "lat", code=2)
+    assert "Did you mean 'late'?" in orders.error
+    assert orders.json("groups", "delete", "orders", "late", "--yes")["deleted"]
+    assert len(orders.json("groups", "list", "orders")) == 1
+
+
+# -- dead letters ----------------------------------------------------------------------------------
+
+
+def test_dead_letters_are_listed_with_reasons(letters):
+    assert [(row["topic"], row["of"], row["pending"]) for row in letters.json("dlq")] == [
+        ("jobs.dlq", ["jobs"], 7)
+    ]
+    found = letters.json("dlq", "list", "jobs", "--limit", 2)
+    assert (found["topic"], found["pending"], len(found["letters"])) == ("jobs.dlq", 7, 2)
+    assert list(found["reasons"].values()) == [4, 2, 1]
+    text = letters("dlq", "list", "jobs.dlq", "--reason-like", "valueerror").decode()
+    assert "2 dead letters in jobs.dlq." in text
+    assert r"\x1b[31mbad" in text
+    assert "\x1b" not in text
+    message = found["letters"][0]
+    assert letters.json("dlq", "show", "jobs", message["id"]) == message
+    assert message["origin"]["attempts"] == 1
+    assert "jobs, partition 0, offset 0" in letters("dlq", "show", "jobs", message["id"]).decode()
+    letters("dlq", "show", "jobs", "99-99", code=2)
+
+
+def test_dead_letters_are_redriven_and_discarded(letters):
+    dry = letters.json("dlq", "redrive", "jobs", "--reason-like", "Timeout", "--dry-run")
+    assert (dry["redriven"], dry["dry_run"]) == (4, True)
+    one = letters.json("dlq", "redrive", "jobs", "--reason-like", "Timeout", "--limit", 1)
+    assert one["redriven"] == 1
+    assert b"Redrove 5 messages" in letters("dlq", "redrive", "jobs", "--rate", 1_000)
+    assert "say --to" in letters.error
+    assert letters("receive", "jobs", "-g", "worker").count(b"\n") == 6
+    letters("dlq", "discard", "jobs", code=2)
+    assert letters.json("dlq", "discard", "jobs", "--dry-run")["discarded"] == 1
+    assert letters.json("dlq", "discard", "jobs", "--yes")["discarded"] == 1
+    assert letters.json("dlq", "list", "jobs")["pending"] == 0
+
+
+# -- doctor, and directories that are not well -----------------------------------------------------
+
+
+def test_the_doctor_finds_a_healthy_directory_healthy(orders):
+    before = contents(orders.data)
+    found = orders.json("doctor", orders.data)
+    assert (found["status"], found["owner"], found["problems"]) == ("healthy", None, [])
+    log = next(file for file in found["files"] if file["kind"] == "log")
+    assert (log["name"], log["first"], log["last"]) == (FIRST_LOG, 1, found["confirmed"])
+    assert orders("doctor").startswith(b"data is healthy.")
+    assert contents(orders.data) == before
+
+
+def test_the_doctor_looks_at_a_directory_in_use_and_others_are_told_who_has_it(orders):
+    with orders.queue() as queue:
+        queue.send("orders", "x")
+        found = orders.json("doctor")
+        assert found["status"] == "healthy"
+        assert f"process {os.getpid()} on " in found["owner"]
+        error = orders.json("topics", code=4)["error"]
+        assert error["code"] == "directory_in_use"
+        assert f"process {os.getpid()} on " in error["message"]
+        assert queue.stats("orders").depth == 6
+
+
+def test_the_doctor_explains_what_is_harmless(orders):
+    with (orders.data / FIRST_LOG).open("ab") as log:
+        log.write(b"half a frame")
+    (orders.data / "wal-00000000000000000009.log.tmp").write_bytes(b"")
+    (orders.data / "notes.txt").write_bytes(b"hello")
+    before = contents(orders.data)
+    found = orders.json("doctor")
+    assert found["status"] == "warnings"
+    assert [problem["file"] for problem in found["problems"]] == [
+        "wal-00000000000000000009.log.tmp", FIRST_LOG, "notes.txt",
+    ]  # fmt: skip
+    assert "sound" in orders("doctor").decode()
+    assert contents(orders.data) == before
+    orders("topics")
+    assert [problem["file"] for problem in orders.json("doctor")["problems"]] == ["notes.txt"]
+
+
+def test_damage_is_found_explained_and_never_opened(orders):
+    log = orders.data / FIRST_LOG
+    content = bytearray(log.read_bytes())
+    at = content.index(b"order 2")
+    content[at] ^= 1
+    log.write_bytes(content)
+    before = contents(orders.data)
+    found = orders.json("doctor", code=1)
+    (problem,) = found["problems"]
+    assert (found["status"], problem["severity"], problem["file"]) == (
+        "damaged",
+        "error",
+        FIRST_LOG,
+    )
+    assert 0 < problem["offset"] <= at
+    text = orders("doctor", code=1).decode()
+    assert "data is damaged." in text
+    assert "backup" in text
+    for command in (["topics"], ["receive", "orders"], ["send", "orders", "x"]):
+        assert orders.json(*command, code=4)["error"]["code"] == "corrupt_log"
+    after = contents(orders.data)
+    assert {**after, "quiver.lock": b""} == {**before, "quiver.lock": b""}
+
+
+def test_the_doctor_misses_what_only_the_snapshot_knows_of(cli, monkeypatch):
+    monkeypatch.setattr(limits, "SNAPSHOT_LOG_ENTRIES", 20)
+    cli.data.mkdir()
+    engine = Engine.open(DiskFiles(cli.data), now_ms=1, secret=bytes(32), file_bytes=2_000)
+    shard = Shard(engine, SystemClock())
+    with quiver.Queue(shard, "disk", shard.close) as queue:
+        queue.create_topic("old")
+        for n in range(60):
+            queue.send("old", b"%0200d" % n)
+    log = cli.data / FIRST_LOG
+    content = log.read_bytes()
+    assert cli.json("doctor")["status"] == "healthy"
+    log.write_bytes(content[:32])
+    assert "cannot be read from here" in cli.json("doctor", code=1)["problems"][0]["what"]
+    log.unlink()
+    (problem,) = cli.json("doctor", code=1)["problems"]
+    assert (problem["file"], problem["what"].split(":")[1]) == (FIRST_LOG, " the file is missing")
+    cli("topics", code=4)
+    log.write_bytes(content)
+    assert cli.json("topics")[0]["depth"] == 60
+
+
+def contents(directory):
+    return {path.name: path.read_bytes() for path in directory.iterdir()}
+
+
+# -- bench -----------------------------------------------------------------------------------------
+
+
+def test_bench_measures_and_leaves_nothing_behind(cli):
+    found = cli.json("bench", "--seconds", 1, "--data", ".", "--batch", 100)
+    assert [result["messages"] > 0 for result in found["results"]] == [True] * 5
+    assert found["machine"]["quiver"] == quiver.__version__
+    assert list(cli.directory.iterdir()) == []
+    assert "messages/s" in cli("bench", "--seconds", 1).decode()
+    cli("bench", "--data", "nowhere", code=2)

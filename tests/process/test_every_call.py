@@ -1,0 +1,151 @@
+"""A process that dies, or whose disk fails, at every single system call of a scripted workload.
+
+Twice, in two ways. The worker counts its own calls to the system and kills itself at the N-th, for
+every N until a run ends by itself: that is quick, so all of them have their turn. `strace` knows
+nothing of Python: it kills the process when one of its threads makes its N-th call of a kind, or lets
+that call fail, as the kernel sees it; that is slow, so only some have their turn, unless all are
+wanted.
+"""
+
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.contract.verbs import drain
+from tests.process.crash import by_kind, command, finish, opened_later, start
+from tests.process.workers import prepare_script
+
+STRACE = shutil.which("strace")
+KINDS = ("pwritev,pwritev2", "fdatasync", "fsync", "rename", "ftruncate", "fallocate", "unlink")
+CALLS_MAX = 1_500  # the script must not grow beyond what is tested
+
+pytestmark = pytest.mark.process
+needs_strace = pytest.mark.skipif(
+    STRACE is None, reason="strace is not installed (apt install strace)"
+)
+
+
+def texts(found: list[bytes]) -> list[str]:
+    return [body.decode().strip() for body in found]
+
+
+def check(path: Path, said: str) -> int:
+    """What the script was told is so; return how many messages were confirmed."""
+    heard = by_kind(said)
+    sent, acking, acked = (set(heard.get(kind, ())) for kind in ("sent", "acking", "acked"))
+    with opened_later(path) as queue:
+        made = queue.topics()
+        assert not heard.get("made") or made == ["out", "t", "t.dlq"]
+        prepare_script(queue)
+        left, dead = texts(drain(queue, "t", "g")), texts(drain(queue, "t.dlq", "g"))
+        out = texts(drain(queue, "out", "audit"))
+        queue.send("t", b"and on it goes")
+        assert drain(queue, "t", "g") == [b"and on it goes"]
+    there = Counter(left + dead)
+    assert sent <= {*there, *acking}, "lost"
+    assert max(there.values(), default=1) == 1, "duplicated"
+    assert not acked & set(there), "acked, and still there"
+    assert set(heard.get("out", ())) <= set(out), "lost"
+    assert max(Counter(out).values(), default=1) == 1, "duplicated"
+    numbered = [line for line in out if line.startswith("p")]
+    assert numbered == [f"p{at}" for at in range(len(numbered))]
+    for line in out:
+        if line.startswith("t "):
+            assert line[2:] not in there, "half a transaction"
+    return len(sent) + len(heard.get("out", ()))
+
+
+def die_at_every_call(base: Path, step: int, first: int = 1) -> tuple[int, int]:
+    """How many processes died, and how many messages they had confirmed altogether."""
+    said, complaints = finish(
+        start(command("every", str(base), str(first), str(step))), seconds=600
+    )
+    heard = by_kind(said)
+    assert heard.get("ended"), complaints[-3_000:]
+    assert len(heard["killed"]) > 10
+    assert int(heard["ended"][0]) < CALLS_MAX
+    confirmed = 0
+    for number in heard["killed"] + heard["ended"]:
+        confirmed += check(base / number, (base / f"{number}.said").read_text())
+        shutil.rmtree(base / number)
+    return len(heard["killed"]), confirmed
+
+
+def report(killed: int, confirmed: int) -> None:
+    print(f"killed {killed}, confirmed {confirmed}, lost 0, duplicated 0")
+
+
+def test_a_process_that_dies_at_every_ninth_call_loses_nothing(tmp_path):
+    report(*die_at_every_call(tmp_path, step=9, first=4))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_a_process_that_dies_at_any_call_loses_nothing(tmp_path):
+    report(*die_at_every_call(tmp_path, step=1))
+
+
+def traced(path: Path, inject: str) -> tuple[str, str]:
+    """What the scripted workload says under strace, which interferes as told."""
+    words = ["-f", "-qq", "--seccomp-bpf", "-o", "/dev/null"]
+    return finish(
+        start([STRACE or "", *words, "-e", f"inject={inject}", *command("script", str(path))])
+    )
+
+
+def go_through(kind: str, what: str, step: int, base: Path) -> list[str]:
+    """Interfere with the calls of a kind, one in each run, until a run meets none; all said."""
+    heard = []
+    for number in range(1, CALLS_MAX, step):
+        path = base / str(number)
+        said, complaints = traced(path, f"{kind}:{what}:when={number}")
+        assert "Traceback" not in complaints, complaints[-3_000:]
+        heard.append(said)
+        check(path, said)
+        if by_kind(said).get("end") and not by_kind(said).get("failed"):
+            return heard
+    raise AssertionError(f"the script makes more than {CALLS_MAX} calls of {kind}")
+
+
+@needs_strace
+@pytest.mark.parametrize(
+    ("kind", "step"), list(zip(KINDS, (60, 40, 8, 5, 3, 3, 3), strict=True)), ids=KINDS
+)
+def test_a_process_killed_at_some_calls_loses_nothing(tmp_path, kind, step):
+    heard = go_through(kind, "signal=SIGKILL", step, tmp_path)
+    assert len(heard) > 1, "no call of that kind was met"
+
+
+@needs_strace
+@pytest.mark.slow
+@pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_process_killed_at_any_call_loses_nothing(tmp_path, kind):
+    heard = go_through(kind, "signal=SIGKILL", 1, tmp_path)
+    print(f"{kind}: killed {len(heard) - 1}, lost 0, duplicated 0")
+
+
+def stops_confirming(said: str) -> None:
+    """After the first failure there is nothing but failures, and they are of the right kind."""
+    lines = said.splitlines()
+    first = lines.index("failed StorageFailed")
+    assert set(lines[first:]) <= {"failed StorageFailed", "end"}, lines[first:]
+
+
+@needs_strace
+@pytest.mark.parametrize(("kind", "step"), [("fdatasync", 25), ("fsync", 6)])
+def test_a_sync_that_fails_stops_the_queue_for_good(tmp_path, kind, step):
+    *failed, _ = go_through(kind, "error=EIO", step, tmp_path)
+    assert failed, "no call of that kind was met"
+    for said in failed:
+        stops_confirming(said)
+
+
+@needs_strace
+def test_a_write_that_fails_stops_the_queue_for_good(tmp_path):
+    *failed, _ = go_through("pwritev,pwritev2", "error=EIO", 70, tmp_path)
+    assert failed
+    for said in failed:
+        stops_confirming(said)

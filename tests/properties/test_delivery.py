@@ -1,0 +1,569 @@
+"""The real engine beside the model, for every policy, with crashes and full disks between steps.
+
+`DeliveryMachine` says what can happen; each test below fixes the order that its first topic
+promises and leaves everything else to chance: what messages carry, the other policies, who asks for
+what, when, and where the machine stops. To run one failure again, keep what hypothesis prints
+(`@reproduce_failure`), or run with `--hypothesis-seed`; `HYPOTHESIS_PROFILE=ci` looks five times as
+long.
+"""
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from quiver import limits
+from quiver.batches.rows import Row
+from quiver.model.commands import (
+    Commit,
+    CreateGroup,
+    CreateTopic,
+    DeleteGroup,
+    DeleteTopic,
+    Discard,
+    Heartbeat,
+    Held,
+    Join,
+    Leave,
+    OpenProducer,
+    PauseGroup,
+    Pick,
+    Position,
+    Producer,
+    Purge,
+    Receive,
+    Redrive,
+    Seek,
+    Settle,
+    Tick,
+)
+from quiver.model.replies import ProducerOpened
+from quiver.model.topic import Order, Retention, Retry, TopicPolicy
+from quiver.node.engine import Engine
+from quiver.storage import codec
+from tests.properties.world import START_MS, Ask, Lease, World
+
+TOPICS = ("a", "b", "dead")
+GROUPS = ("one", "two", "three")
+KEYS = (None, "a", "b", "t/1", "t/2", "u/1")
+
+topics = st.sampled_from(["a", "a", "a", "b", "dead"])
+groups = st.sampled_from(["one", "one", "one", "two", "three"])
+members = st.sampled_from(["m1", "m2", "m3"])
+partitions = st.integers(0, 2)
+offsets = st.integers(0, 12)
+times = st.sampled_from([1, 5, 10, 20, 50, 100, 300, 1_000])
+leases = st.sampled_from([10, 20, 50, 200])
+counts = st.integers(1, 8) | st.just(100)
+survivals = st.sampled_from(["none", "all"]) | st.integers(0, 1_000)
+parts = st.tuples(st.integers(0, 3), st.sampled_from([1, 2, 3, 100]))
+row_specs = st.tuples(
+    st.sampled_from(KEYS),
+    st.sampled_from([0, 0, 0, 1, 5, 9]),
+    st.sampled_from([0, 0, 0, 0, 10, 50, 150]),
+    st.sampled_from([0, 0, 0, 0, 15, 60, 200]),
+    st.sampled_from([None, None, None, "x", "y", "z"]),
+)
+row_lists = st.lists(row_specs, min_size=1, max_size=4)
+positions = st.builds(
+    Position,
+    st.sampled_from(["earliest", "latest", "offset", "time"]),
+    offsets,
+    st.none() | partitions,
+)
+retries = st.builds(
+    Retry,
+    st.sampled_from(["fixed", "linear", "exponential"]),
+    st.sampled_from([0, 1, 10, 40]),
+    st.sampled_from([30, 100, 300_000]),
+    st.booleans(),
+)
+retentions = st.sampled_from(
+    [
+        Retention(),
+        Retention(),
+        Retention("time", 100),
+        Retention("size", 300),
+        Retention("forever"),
+    ]
+)
+policies = st.builds(
+    TopicPolicy,
+    partitions=st.sampled_from([1, 1, 2, 3]),
+    order=st.sampled_from(["none", "key", "partition"]),
+    fair=st.booleans(),
+    partition_by=st.sampled_from(["hash", "round-robin"]),
+    retention=retentions,
+    max_attempts=st.sampled_from([None, 1, 2, 3]),
+    dead_letter=st.sampled_from([None, "dead", "dead", "b"]),
+    retry=retries,
+    dedup_window_ms=st.sampled_from([20, 200, 5_000]),
+    max_backlog=st.sampled_from([None, None, 6, 15]),
+    compression=st.sampled_from([None, None, "lz4"]),
+)
+
+
+class DeliveryMachine(RuleBasedStateMachine):
+    """Producers, consumers, operators and a failing machine, one step at a time."""
+
+    order: ClassVar[Order] = "none"
+    fair: ClassVar[bool] = False
+    bounded: ClassVar[bool] = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world = World(bounded=self.bounded)
+        self.features: set[str] = set()
+        self.producers: dict[tuple[int, str], tuple[int, int]] = {}  # epoch, sent
+        self.gathered: list[Ask] = []
+        self.wanted = 1
+        self.seed = 0
+
+    @initialize(
+        first=policies,
+        second=policies,
+        features=st.sets(st.sampled_from(["keys", "priorities", "delays", "lives", "ids"])),
+    )
+    def found(self, first: TopicPolicy, second: TopicPolicy, features: set[str]) -> None:
+        self.features = features
+        if self.order != "none" or self.fair:
+            self.features = features | {"keys"}
+        self.policies = {
+            "a": replace(first, order=self.order, fair=self.fair),
+            "b": replace(second, dead_letter=second.dead_letter and "dead"),
+        }
+        for name, policy in self.policies.items():
+            self.world.one(CreateTopic(name, policy))
+
+    def teardown(self) -> None:
+        if self.world.sound:  # else a step has failed, and that is what should be reported
+            self.flush()
+            self.world.drain()
+            self.finally_check()
+
+    def finally_check(self) -> None:
+        """Whatever else must be true in the end."""
+
+    # -- helpers -----------------------------------------------------------------------------------
+
+    def do(self, ask: Ask, *, sync: bool = True) -> None:
+        """Commit, or wait until there are as many commands as shall be committed together."""
+        self.gathered.append(ask)
+        if len(self.gathered) >= self.wanted:
+            self.flush(sync=sync)
+
+    def flush(self, *, sync: bool = True) -> None:
+        asks, self.gathered, self.wanted = self.gathered, [], 1
+        if asks:
+            self.world.commit(*asks, sync=sync)
+
+    def rows(self, specs: list[Any]) -> list[Row]:
+        """Messages that have only what this run is about."""
+        return [self.row(*spec) for spec in specs]
+
+    def row(
+        self, key: str | None, priority: int, delay_ms: int, ttl_ms: int, dedup_id: str | None
+    ) -> Row:
+        body = self.world.body()
+        return Row(
+            body,
+            key if "keys" in self.features else None,
+            None,
+            priority if "priorities" in self.features else 0,
+            delay_ms if "delays" in self.features else 0,
+            ttl_ms if "lives" in self.features else 0,
+            dedup_id if "ids" in self.features else None,
+            len(body),
+        )
+
+    def lease(self, which: int) -> Lease | None:
+        leases = self.world.leases
+        return leases[-1 - which % len(leases)] if leases else None
+
+    def chance(self) -> int:
+        self.seed += 1
+        return self.seed * 7_919
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    @rule(topic=topics, requests=st.lists(row_lists, min_size=1, max_size=3), late=st.booleans())
+    def send(self, topic: str, requests: list[list[Any]], late: bool) -> None:
+        number = self.world.number(topic)
+        strict = self.world.policy(number).order == "partition"
+        packed_ms = self.world.now_ms - (20 if late and not strict else 0)
+        rows = [self.rows(specs) for specs in requests]
+        self.do(self.world.send(number, rows, packed_ms=packed_ms))
+
+    @rule(topic=topics, specs=st.lists(row_specs, min_size=3, max_size=8))
+    def send_many(self, topic: str, specs: list[Any]) -> None:
+        self.do(self.world.send(self.world.number(topic), [self.rows(specs)]))
+
+    @rule(specs=row_lists)
+    def send_unsynced(self, specs: list[Any]) -> None:
+        self.do(self.world.send(self.world.number("a"), [self.rows(specs)]), sync=False)
+
+    @rule(topic=topics, name=st.sampled_from(["p", "q"]))
+    def open_producer(self, topic: str, name: str) -> None:
+        self.flush()
+        number = self.world.number(topic)
+        reply = self.world.one(OpenProducer(number, name))
+        if isinstance(reply, ProducerOpened):
+            self.producers[number, name] = (reply.epoch, reply.sequence)
+
+    @rule(
+        which=st.integers(0, 3),
+        specs=row_lists,
+        mode=st.sampled_from(["next", "next", "again", "overlap", "ahead", "fenced"]),
+    )
+    def send_named(self, which: int, specs: list[Any], mode: str) -> None:
+        known = sorted(self.producers)
+        if not known:
+            return
+        topic, name = known[which % len(known)]
+        epoch, sequence = self.producers[topic, name]
+        length = len(specs)
+        first = {
+            "again": max(sequence - length, 0),
+            "overlap": max(sequence - 1, 0),
+            "ahead": sequence + 1,
+        }.get(mode, sequence)
+        producer = Producer(name, epoch - 1 if mode == "fenced" else epoch, first)
+        self.flush()
+        ask = self.world.send(topic, [self.rows(specs)], producer=producer)
+        self.world.commit(ask)
+        topic_state = self.world.model.topics.get(topic)
+        if topic_state is not None and name in topic_state.producers:
+            self.producers[topic, name] = (epoch, topic_state.producers[name][1])
+
+    # -- receiving and settling ----------------------------------------------------------------------
+
+    @rule(
+        topic=topics,
+        group=groups,
+        count=counts,
+        lease_ms=leases,
+        per_key=st.sampled_from([1, 1, 1, 2, 3]),
+    )
+    def receive(self, topic: str, group: str, count: int, lease_ms: int, per_key: int) -> None:
+        command = Receive(self.world.number(topic), group, count, lease_ms, "me", per_key)
+        self.do(Ask(command))
+
+    @rule(count=counts, sync=st.booleans())
+    def receive_again(self, count: int, sync: bool) -> None:
+        self.do(Ask(Receive(self.world.number("a"), "one", count, 50)), sync=sync)
+
+    @rule(which=st.integers(0, 2), part=parts)
+    def ack(self, which: int, part: tuple[int, int]) -> None:
+        self._settle("ack", which, part)
+
+    @rule(which=st.integers(0, 2), part=parts, delay_ms=st.none() | times)
+    def nack(self, which: int, part: tuple[int, int], delay_ms: int | None) -> None:
+        self._settle("nack", which, part, delay_ms=delay_ms, seed=self.chance())
+
+    @rule(
+        action=st.sampled_from(["ack", "nack", "extend", "dead_letter"]),
+        which=st.integers(0, 12),
+        part=parts,
+        lease_ms=leases,
+        reason=st.sampled_from(["", "bad", "x" * 1_200]),
+        sync=st.booleans(),
+    )
+    def settle(
+        self, action: str, which: int, part: tuple[int, int], lease_ms: int, reason: str, sync: bool
+    ) -> None:
+        length = lease_ms if action == "extend" else 0
+        seed = self.chance()
+        self._settle(action, which, part, sync, lease_ms=length, reason=reason, seed=seed)
+
+    def _settle(
+        self, action: str, which: int, part: tuple[int, int], sync: bool = True, **fields: Any
+    ) -> None:
+        lease = self.lease(which)
+        if lease is not None:
+            skip, length = part
+            chosen = lease.offsets[skip : skip + length] or lease.offsets
+            self.do(Ask(self.world.settle(lease, action, chosen, **fields)), sync=sync)
+
+    @rule(
+        action=st.sampled_from(["ack", "nack", "extend"]),
+        which=st.lists(st.integers(0, 5), min_size=2, max_size=4),
+    )
+    def settle_many(self, action: str, which: list[int]) -> None:
+        """Receipts of several receives in one command, some of them twice."""
+        first = self.lease(which[0])
+        if first is None:
+            return
+        chosen = [lease for lease in map(self.lease, which) if lease is not None]
+        held = tuple(
+            Held(x.partition, x.epoch, self.world.ranges(x.topic, x.offsets))
+            for x in chosen
+            if (x.topic, x.group) == (first.topic, first.group)
+        )
+        command = Settle(first.topic, first.group, action, held, seed=self.chance(), lease_ms=30)  # type: ignore[arg-type]
+        self.do(Ask(command))
+
+    @rule(
+        which=st.integers(0, 5),
+        what=st.sampled_from(["epoch", "partition", "offset", "group", "topic"]),
+        by=st.sampled_from([1, -1, 5]),
+    )
+    def forge(self, which: int, what: str, by: int) -> None:
+        """A receipt that was never given, or of somebody else."""
+        lease = self.lease(which)
+        if lease is None:
+            return
+        if what == "offset":
+            moved = tuple(max(offset + by, 0) for offset in lease.offsets)
+            forged = replace(lease, offsets=moved)
+        else:
+            forged = replace(lease, **{what: max(getattr(lease, what) + by, 0)})
+        self.do(Ask(self.world.settle(forged, "ack", forged.offsets)))
+
+    @rule(
+        which=st.lists(st.integers(0, 4), max_size=3),
+        action=st.sampled_from(["ack", "ack", "nack", "dead_letter"]),
+        sends=st.lists(st.tuples(topics, row_lists), max_size=2),
+    )
+    def transact(self, which: list[int], action: str, sends: list[Any]) -> None:
+        leases = [lease for lease in map(self.lease, which) if lease is not None]
+        settles = [
+            self.world.settle(lease, action, lease.offsets, seed=self.chance()) for lease in leases
+        ]
+        outputs = [(self.world.number(topic), self.rows(specs)) for topic, specs in sends]
+        if settles or outputs:
+            self.do(self.world.transact(settles, outputs))
+
+    @rule(sends=st.lists(st.tuples(topics, row_lists), min_size=1, max_size=2))
+    def consume_and_produce(self, sends: list[Any]) -> None:
+        """A transaction that should succeed: what was received last, and something new."""
+        lease = self.lease(0)
+        if lease is not None:
+            settle = self.world.settle(lease, "ack", lease.offsets)
+            outputs = [(self.world.number(topic), self.rows(specs)) for topic, specs in sends]
+            self.do(self.world.transact([settle], outputs))
+
+    # -- time --------------------------------------------------------------------------------------
+
+    @rule(ms=times)
+    def wait(self, ms: int) -> None:
+        self.world.now_ms += ms
+
+    @rule(sweep=st.booleans())
+    def tick(self, sweep: bool) -> None:
+        self.do(Ask(Tick(sweep)))
+
+    @rule()
+    def wait_until_something_is_due(self) -> None:
+        self.flush()
+        core = self.world.engine.core
+        dues = [core.next_tick_ms()]
+        dues += [
+            core.next_due_ms(topic.number, group)
+            for topic in core.topics.values()
+            for group in topic.groups
+        ]
+        due_ms = min((due for due in dues if due is not None), default=0)
+        self.world.now_ms = max(self.world.now_ms, due_ms)
+
+    @rule()
+    def the_clock_goes_back(self) -> None:
+        self.world.now_ms = max(self.world.now_ms - 30, START_MS)
+
+    # -- operators ---------------------------------------------------------------------------------
+
+    @rule(topic=topics, group=groups, position=positions)
+    def seek(self, topic: str, group: str, position: Position) -> None:
+        if position.start == "time":
+            position = replace(position, value=self.world.now_ms - position.value * 10)
+        self.do(Ask(Seek(self.world.number(topic), group, position)))
+
+    @rule(topic=topics)
+    def purge(self, topic: str) -> None:
+        self.do(Ask(Purge(self.world.number(topic))))
+
+    @rule(topic=topics, group=groups, paused=st.booleans())
+    def pause(self, topic: str, group: str, paused: bool) -> None:
+        self.do(Ask(PauseGroup(self.world.number(topic), group, paused)))
+
+    @rule(
+        topic=st.sampled_from(["a", "b", "dead", "dead", "dead"]),
+        picks=st.lists(st.tuples(partitions, offsets, st.integers(1, 5)), min_size=1, max_size=3),
+        to=st.sampled_from([None, None, None, "a", "b"]),
+    )
+    def redrive(self, topic: str, picks: list[Any], to: str | None) -> None:
+        number = self.world.number(topic)
+        target = self.world.number(to) if to is not None else None
+        self.do(Ask(Redrive(number, self._picks(number, picks), target)))
+
+    @rule(
+        topic=topics,
+        picks=st.lists(st.tuples(partitions, offsets, st.integers(1, 3)), min_size=1, max_size=2),
+    )
+    def discard(self, topic: str, picks: list[Any]) -> None:
+        number = self.world.number(topic)
+        self.do(Ask(Discard(number, self._picks(number, picks))))
+
+    def _picks(self, topic: int, picks: list[Any]) -> tuple[Pick, ...]:
+        """Mostly partitions that exist."""
+        count = self.world.policy(topic).partitions
+        made = []
+        for partition, start, length in picks:
+            at = partition % count if start % 10 else partition
+            made.append(Pick(at, ((start, start + length),)))
+        return tuple(made)
+
+    @rule(
+        topic=topics,
+        group=groups,
+        position=positions,
+        guarantee=st.sampled_from(["at-least-once", "at-most-once"]),
+    )
+    def create_group(self, topic: str, group: str, position: Position, guarantee: Any) -> None:
+        if position.start == "time":
+            position = replace(position, value=self.world.now_ms - position.value * 10)
+        position = replace(position, partition=None)
+        self.do(Ask(CreateGroup(self.world.number(topic), group, position, guarantee)))
+
+    @rule(topic=topics, group=groups)
+    def delete_group(self, topic: str, group: str) -> None:
+        self.do(Ask(DeleteGroup(self.world.number(topic), group)))
+
+    @rule(topic=topics)
+    def delete_topic(self, topic: str) -> None:
+        self.do(Ask(DeleteTopic(self.world.number(topic))))
+
+    @rule(topic=st.sampled_from(["a", "b"]), same=st.booleans())
+    def create_topic(self, topic: str, same: bool) -> None:
+        policy = self.policies[topic]
+        if not same:
+            policy = replace(policy, dedup_window_ms=policy.dedup_window_ms + 1)
+        self.do(Ask(CreateTopic(topic, policy)))
+
+    # -- members -----------------------------------------------------------------------------------
+
+    @rule(topic=topics, group=groups, member=members, session_ms=times)
+    def join(self, topic: str, group: str, member: str, session_ms: int) -> None:
+        self.do(Ask(Join(self.world.number(topic), group, member, session_ms)))
+
+    @rule(topic=topics, group=groups, member=members, released=st.lists(partitions, max_size=2))
+    def heartbeat(self, topic: str, group: str, member: str, released: list[int]) -> None:
+        self.do(Ask(Heartbeat(self.world.number(topic), group, member, tuple(released))))
+
+    @rule(
+        topic=topics,
+        group=groups,
+        member=members,
+        positions=st.lists(st.tuples(partitions, offsets), min_size=1, max_size=2),
+    )
+    def commit_offsets(
+        self, topic: str, group: str, member: str, positions: list[tuple[int, int]]
+    ) -> None:
+        self.do(Ask(Commit(self.world.number(topic), group, member, tuple(positions))))
+
+    @rule(topic=topics, group=groups, member=members)
+    def leave(self, topic: str, group: str, member: str) -> None:
+        self.do(Ask(Leave(self.world.number(topic), group, member)))
+
+    # -- the machine -------------------------------------------------------------------------------
+
+    @rule(count=st.integers(2, 4))
+    def gather(self, count: int) -> None:
+        """Let the next commands share a write."""
+        self.wanted = count
+
+    @rule()
+    def begin_snapshot(self) -> None:
+        self.flush()
+        self.world.begin_snapshot()
+
+    @precondition(lambda self: self.world.snapshot is not None)
+    @rule()
+    def save_snapshot(self) -> None:
+        self.world.save_snapshot()
+
+    @precondition(lambda self: self.world.saved)
+    @rule()
+    def finish_snapshot(self) -> None:
+        self.flush()
+        self.world.finish_snapshot()
+
+    @rule()
+    def take_a_whole_snapshot(self) -> None:
+        self.flush()
+        self.world.begin_snapshot()
+        self.world.save_snapshot()
+        self.world.finish_snapshot()
+
+    @rule()
+    def close_and_open(self) -> None:
+        self.flush()
+        self.world.reopen()
+
+    @rule(survival=survivals)
+    def crash(self, survival: Any) -> None:
+        self.gathered = []
+        self.world.crash(survival)
+
+    @rule(operations=st.integers(1, 9), late=st.booleans(), survival=survivals)
+    def crash_soon(self, operations: int, late: bool, survival: Any) -> None:
+        self.world.arm(operations, late=late, survival=survival)
+
+    @rule(free=st.none() | st.integers(0, 2_000))
+    def fill_or_free_the_disk(self, free: int | None) -> None:
+        if free is None:
+            self.world.free_disk()
+        else:
+            self.world.fill_disk(free)
+
+
+class UnsnappedMachine(DeliveryMachine):
+    """Never a snapshot, so that in the end the whole log can be replayed from its first entry."""
+
+    begin_snapshot = take_a_whole_snapshot = None  # type: ignore[assignment]
+    save_snapshot = finish_snapshot = None  # type: ignore[assignment]
+
+    def finally_check(self) -> None:
+        world = self.world
+        world.engine.close()
+        copy = world.files.crash("none")
+        again = Engine.open(copy, now_ms=0, secret=b"another", **world.sizes)
+        assert codec.encode_state(again.digest_state()) == world.state
+
+
+def run(machine: type[DeliveryMachine], share: float, **attributes: Any) -> None:
+    """Run a machine with a share of the profile's examples."""
+    named = type(machine.__name__, (machine,), attributes)
+    examples = max(int(settings().max_examples * share), 1)
+    run_state_machine_as_test(
+        named, settings=settings(max_examples=examples, stateful_step_count=40)
+    )
+
+
+@pytest.mark.parametrize(
+    ("order", "fair"),
+    [("none", False), ("none", True), ("key", False), ("partition", False)],
+    ids=["plain", "fair", "key", "partition"],
+)
+def test_every_step_is_what_the_model_says(order, fair):
+    run(DeliveryMachine, 0.5, order=order, fair=fair)
+
+
+def test_a_log_replays_from_zero_to_the_same_state():
+    run(UnsnappedMachine, 0.3, order="key", fair=True)
+
+
+@pytest.mark.parametrize(
+    ("order", "fair"), [("none", False), ("none", True), ("key", False), ("partition", False)]
+)
+def test_a_receive_that_carries_few_bytes_keeps_every_promise(order, fair, monkeypatch):
+    monkeypatch.setattr(limits, "RECEIVE_BYTES_MAX", 60)
+    run(DeliveryMachine, 0.2, order=order, fair=fair, bounded=True)
