@@ -6,7 +6,7 @@ Offsets come as half-open ranges `(start, end)`.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from quiver.model.topic import Guarantee, TopicPolicy
 
@@ -54,8 +54,7 @@ class Attributes:
     dedup_ids: tuple[str | None, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(NamedTuple):  # there may be one for every message, so it must be cheap to make
     """Consecutive rows of the entry's batch that go to one partition."""
 
     partition: int

@@ -21,7 +21,7 @@ class TopicCreated:
     fresh: bool
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: there may be one for every message, and that is dear
 class Placed:
     """Consecutive messages of a send: where they are now, or were already (`duplicate`)."""
 
@@ -33,7 +33,7 @@ class Placed:
     duplicate: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as above
 class Sent:
     """One send request's messages, in the order of its rows."""
 
@@ -68,7 +68,7 @@ class Origin:
     time_ms: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen, as above
 class Slice:
     """Messages `offset … offset + count` of a partition: rows `row …` of the batch in entry `index`."""
 

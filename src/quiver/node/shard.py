@@ -10,6 +10,7 @@ until then; it never polls.
 """
 
 import os
+import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -170,6 +171,7 @@ class Shard:
         self._waiters: dict[int, list[_Waiter]] = {}  # by topic
         self._no_tick_before_ms = 0
         self._saver: Thread | None = None  # writes a snapshot
+        self._crowd = 1  # how many requests the last commit took
         self._serving: list[_Request] = []  # taken, and perhaps not answered yet
         self._pid = os.getpid()
         self._thread = Thread(target=self._run, name="quiver-shard", daemon=True)
@@ -274,16 +276,25 @@ class Shard:
         self._release_all()
 
     def _gather(self) -> list[_Request]:
-        """Wait for something to do, then take all that is there, up to one commit's worth."""
+        """Wait for something to do, then take all that is there, up to one commit's worth.
+
+        Those who shared the last commit have just been woken and will often ask again; as long as
+        fewer are back, others get the processor once more before the disk is kept busy.
+        """
         requests: list[_Request] = []
         nbytes = 0
+        yields = self._crowd
         with suppress(Empty):
             requests.append(self._inbox.get(timeout=self._patience()))
             nbytes = requests[0].nbytes
             while nbytes < limits.COMMIT_BYTES_MAX and len(requests) < limits.COMMIT_REQUESTS_MAX:
+                if len(requests) < yields and self._inbox.empty():
+                    yields -= 1
+                    time.sleep(0)
                 request = self._inbox.get_nowait()
                 requests.append(request)
                 nbytes += request.nbytes
+        self._crowd = len(requests)
         with self._gate:
             self._pending_bytes -= nbytes
         return requests

@@ -25,7 +25,7 @@ COMPACT_AT: Final = 64  # consumed offsets kept at the head of a chain before it
 class Chain:
     """The pending messages of one key, in offset order."""
 
-    __slots__ = ("again", "busy", "head", "key", "offered", "offsets", "tenant")
+    __slots__ = ("again", "busy", "head", "key", "level", "offered", "offsets", "tenant")
 
     def __init__(self, key: int, tenant: int) -> None:
         """Nothing pending."""
@@ -36,6 +36,7 @@ class Chain:
         self.again: list[tuple[int, int]] = []  # heap of (offset, attempts) that came back
         self.busy = 0  # messages that are out or wait, and so block the key
         self.offered = -1  # the offset for which it stands in a ring, or -1
+        self.level = 0  # the priority of that ring
 
     def peek(self, settled: OffsetSet | None) -> int:
         """The first pending offset, or -1; forgets settled ones on the way, if any may be."""
@@ -98,6 +99,14 @@ class Ring:
             del self.keys[tenant]
         return key
 
+    def remove(self, key: int, tenant: int) -> None:
+        """Stand no longer in it."""
+        keys = self.keys[tenant]
+        keys.remove(key)
+        if not keys:
+            del self.keys[tenant]
+            self.tenants.remove(tenant)
+
     def __bool__(self) -> bool:
         """Whether anybody waits."""
         return bool(self.tenants)
@@ -128,7 +137,20 @@ class Chains:
     def offer(self, chain: Chain, offset: int, priority: int) -> None:
         """The chain's head `offset` is ready: let it have a turn."""
         chain.offered = offset
+        chain.level = priority
         self._rings.setdefault(priority, Ring()).push(chain.key, chain.tenant)
+
+    def promote(self, chain: Chain, offset: int, priority: int) -> None:
+        """The chain stands in a ring, and now has a head of higher priority."""
+        ring = self._rings[chain.level]
+        ring.remove(chain.key, chain.tenant)
+        if not ring:
+            del self._rings[chain.level]
+        self.offer(chain, offset, priority)
+
+    def known(self, key: int) -> Chain | None:
+        """The key's chain, if it has one."""
+        return self._chains.get(key)
 
     def drop_if_done(self, chain: Chain) -> None:
         """Forget a chain with nothing pending, unless something of it is out."""
@@ -206,6 +228,9 @@ class Chains:
             ring = made._rings[priority] = Ring()
             ring.tenants = deque(tenants)
             ring.keys = {tenant: deque(members) for tenant, members in keys}
+            for _, members in keys:
+                for key in members:
+                    made._chains[key].level = priority
         return made
 
 

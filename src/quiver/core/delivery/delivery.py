@@ -327,23 +327,23 @@ class Delivery:
         at = row = 0
         for count in command.requests:
             runs = command.runs[at : at + count]
+            rows = runs[0].rows if count == 1 else sum([run.rows for run in runs])
             try:
-                self._check_send(topic, command, runs)
+                self._check_send(topic, command, rows)
             except QuiverError as refusal:
                 answers.append(refusal)
             else:
-                answers.append(self._place(topic, command, runs, row, columns))
+                answers.append(self._place(topic, command, runs, rows, row, columns))
             at += count
-            row += sum(run.rows for run in runs)
+            row += rows
         topic.catch_up(self.now_ms)
         if topic.policy.retention.kind in ("time", "size"):
             self._trim(topic)
         self._wake(topic)
         return SentMany(tuple(answers))
 
-    def _check_send(self, topic: Topic, command: Send, runs: tuple[Run, ...]) -> None:
+    def _check_send(self, topic: Topic, command: Send, rows: int) -> None:
         """Refuse what cannot be stored; nothing has changed yet."""
-        rows = sum(run.rows for run in runs)
         limit = topic.policy.max_backlog
         if limit is not None and topic.unsettled() + rows > limit:
             raise QueueFull(
@@ -372,13 +372,13 @@ class Delivery:
         topic: Topic,
         command: Send,
         runs: tuple[Run, ...],
+        rows: int,
         row: int,
         columns: Columns | None,
     ) -> Sent:
         """Append a request's rows; `row` counts from the first row of the command."""
         producer = topic.producers[command.producer.name] if command.producer else None
         if command.producer and producer and command.producer.sequence < producer.sequence:
-            rows = sum(run.rows for run in runs)
             topic.duplicates += rows
             return Sent((Placed(-1, -1, rows, 0, 0, duplicate=True),))
         dedup_ids = command.attributes.dedup_ids if command.attributes else ()
@@ -398,7 +398,7 @@ class Delivery:
                 placed.append(piece)
             row += run.rows
         if producer is not None:
-            producer.sequence += sum(run.rows for run in runs)
+            producer.sequence += rows
         return Sent(tuple(placed))
 
     def _new_rows(
@@ -721,13 +721,15 @@ class Delivery:
                     f"topic {topic.name!r} may hold {limit} unsettled messages; nothing of the "
                     "transaction was done, retry it when consumers have caught up"
                 )
-            self._check_send(topic, send, send.runs)
+            self._check_send(topic, send, rows)
         for (topic, group), settle in zip(owners, command.settles, strict=True):
             self._settle(topic, group, settle)
         sent: list[Sent] = []
         for send in command.sends:
             topic = self._topic(send.topic)
-            sent.append(self._place(topic, send, send.runs, 0, self._columns(send.attributes)))
+            rows = sum(run.rows for run in send.runs)
+            columns = self._columns(send.attributes)
+            sent.append(self._place(topic, send, send.runs, rows, 0, columns))
             topic.catch_up(self.now_ms)
             self._wake(topic)
         return Transacted(tuple(sent))

@@ -429,7 +429,11 @@ class KeyView(View):
     def _offer(self, chain: Chain, now_ms: int) -> None:
         """Let the chain have a turn if its head is ready; a delayed head is parked and blocks it."""
         blocks = self._chains.blocks(chain.key)
-        if chain.offered >= 0 or (blocks and chain.busy):
+        if chain.offered >= 0:
+            if self._holes is not None and chain.offered in self._holes:
+                self._promote(chain, now_ms)
+            return
+        if blocks and chain.busy:
             return
         head = chain.peek(self._holes)
         if head < 0:
@@ -472,6 +476,14 @@ class KeyView(View):
                 chain.busy += 1
         return join(singles)
 
+    def _promote(self, chain: Chain, now_ms: int) -> None:
+        """The chain may have another head than it was offered for: it waits for none that is lower."""
+        head = chain.peek(self._holes) if chain.offered >= 0 else -1
+        if head >= 0 and head != chain.offered and self.partition.deliver_at_of(head) <= now_ms:
+            priority = self.partition.priority_of(head)
+            if priority > chain.level:
+                self._chains.promote(chain, head, priority)
+
     def _may_take(self, head: int, priority: int, now_ms: int) -> bool:
         """What a chain was offered for is gone, or something older came back: it keeps its turn."""
         return (
@@ -491,6 +503,7 @@ class KeyView(View):
                 chain.busy -= 1
             heappush(chain.again, (offset, attempts))
             self._offer(chain, now_ms)
+            self._promote(chain, now_ms)
 
     def _park(self, due_ms: int, start: int, end: int, attempts: int) -> None:
         super()._park(due_ms, start, end, attempts)
@@ -514,6 +527,10 @@ class KeyView(View):
             if offset in self._parked:
                 del self._parked[offset]
                 self._freed(offset, offset + 1, now_ms)
+            elif self._chains:
+                chain = self._chains.known(self.partition.key_of(offset))
+                if chain is not None and chain.offered in self.settled:
+                    self._promote(chain, now_ms)
 
     def is_ready(self, now_ms: int) -> bool:
         """Whether a receive would probably get something."""

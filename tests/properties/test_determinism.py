@@ -1,0 +1,73 @@
+"""The log alone decides: replayed anywhere, it gives the same state."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from quiver.node.engine import Engine
+from quiver.testing import MemoryFiles
+from tests.properties.workload import SECRET, START_MS, Workload, digest
+
+STEPS = 300
+SCRIPT = (
+    "import sys; from tests.properties.test_determinism import live_digest; "
+    "print(live_digest(int(sys.argv[1])))"
+)
+
+
+def played(seed: int) -> tuple[Workload, MemoryFiles]:
+    files = MemoryFiles()
+    work = Workload(files, seed)
+    for _ in range(STEPS):
+        work.step()
+        work.engine.core.check()
+    return work, files
+
+
+def live_digest(seed: int) -> str:
+    work, _ = played(seed)
+    return digest(work.engine)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_replayed_from_zero_gives_the_state_of_the_live_engine(seed):
+    work, files = played(seed)
+    replayed = Engine.open(files.crash("none"), now_ms=START_MS, secret=b"of no use")
+    replayed.core.check()
+    assert replayed.core.index == work.engine.core.index > STEPS // 2
+    assert digest(replayed) == digest(work.engine)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_snapshot_and_the_log_behind_it_give_the_same_state(seed):
+    work, files = played(seed)
+    work.snapshot()
+    for _ in range(50):
+        work.step()
+    replayed = Engine.open(files.crash("none"), now_ms=START_MS, secret=b"of no use")
+    assert digest(replayed) == digest(work.engine)
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_the_state_does_not_depend_on_the_hash_seed(seed):
+    def run(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", SCRIPT, str(seed)]
+        return subprocess.run(
+            command, env=environment, check=True, capture_output=True, text=True, timeout=100
+        ).stdout.strip()
+
+    assert run("1") == run("2") == live_digest(seed)
+
+
+def test_every_kind_of_command_is_played():
+    seen = set()
+    for seed in range(6):
+        work, _ = played(seed)
+        seen |= {name for name, topic in work.engine.core.names.items() if topic}
+        assert work.confirmed
+        assert work.leases
+        assert work.engine.core.secret == SECRET
+    assert {"plain", "keys", "strict", "fair", "dead"} <= seen
