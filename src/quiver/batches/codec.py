@@ -96,7 +96,9 @@ def _read_header(data: BytesLike) -> _Header:
     if header.version != VERSION or header.codec not in _ARROW_CODECS:
         raise CorruptLog(f"a stored batch has an unknown format {header.version}.{header.codec}")
     if not header.mask & schema.MASK_BODY or header.mask > schema.MASK_ALL:
-        raise CorruptLog(f"a stored batch has unknown columns {header.mask:#x}; is it of a newer Quiver?")
+        raise CorruptLog(
+            f"a stored batch has unknown columns {header.mask:#x}; is it of a newer Quiver?"
+        )
     if not 0 < header.rows * _ROW_BYTES_MIN <= header.raw_bytes <= limits.ENCODED_BYTES_MAX:
         raise CorruptLog(
             f"a stored batch claims {header.rows} rows in {header.raw_bytes} bytes, which cannot be"

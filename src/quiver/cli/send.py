@@ -81,7 +81,8 @@ def send(
         str | None, typer.Option(metavar="TIME", help="Drop if not delivered by then.")
     ] = None,
     dedup_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="A message with an id sent before is stored once.")
+        str | None,
+        typer.Option(metavar="ID", help="A message with an id sent before is stored once."),
     ] = None,
     name: Annotated[
         str | None,

@@ -16,16 +16,17 @@ from heapq import merge as heap_merge
 from typing import Any, Final, assert_never
 
 from quiver import limits
+from quiver.core.delivery import letters, sending
 from quiver.core.delivery.lanes import Taken
 from quiver.core.delivery.offsets import Range, merge, subtract
-from quiver.core.delivery.partition import Columns, Extent, Partition, shift
+from quiver.core.delivery.partition import Columns, Extent, Partition
+from quiver.core.delivery.retention import sweep, trim
 from quiver.core.delivery.topic import Group, Producer, Topic
 from quiver.core.delivery.view import View
 from quiver.errors import (
     InvalidRequest,
     LimitExceeded,
     MemberFenced,
-    ProducerFenced,
     QueueFull,
     QuiverError,
     ReceiptExpired,
@@ -34,7 +35,6 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.model.commands import (
-    Attributes,
     Commit,
     CreateGroup,
     CreateTopic,
@@ -49,7 +49,6 @@ from quiver.model.commands import (
     Leave,
     OpenProducer,
     PauseGroup,
-    Pick,
     Position,
     Purge,
     Receive,
@@ -67,7 +66,6 @@ from quiver.model.replies import (
     Moved,
     Origin,
     Outcome,
-    Placed,
     ProducerOpened,
     Received,
     Reply,
@@ -322,14 +320,14 @@ class Delivery:
 
     def _on_send(self, command: Send) -> Reply:
         topic = self._topic(command.topic)
-        columns = self._columns(command.attributes)
+        columns = Columns.of(command.attributes)
         answers: list[Sent | Exception] = []
         at = row = 0
         for count in command.requests:
             runs = command.runs[at : at + count]
             rows = runs[0].rows if count == 1 else sum([run.rows for run in runs])
             try:
-                self._check_send(topic, command, rows)
+                sending.check(topic, command, rows, self.now_ms)
             except QuiverError as refusal:
                 answers.append(refusal)
             else:
@@ -338,34 +336,9 @@ class Delivery:
             row += rows
         topic.catch_up(self.now_ms)
         if topic.policy.retention.kind in ("time", "size"):
-            self._trim(topic)
+            trim(topic, self.now_ms)
         self._wake(topic)
         return SentMany(tuple(answers))
-
-    def _check_send(self, topic: Topic, command: Send, rows: int) -> None:
-        """Refuse what cannot be stored; nothing has changed yet."""
-        limit = topic.policy.max_backlog
-        if limit is not None and topic.unsettled() + rows > limit:
-            raise QueueFull(
-                f"topic {topic.name!r} may hold {limit} unsettled messages and has "
-                f"{topic.unsettled()}; retry when consumers have caught up"
-            )
-        if command.attributes is not None and command.attributes.dedup_ids:
-            self._forget_dedup(topic)
-            if len(topic.dedup) + rows > limits.DEDUP_IDS_MAX:
-                raise QueueFull(
-                    f"topic {topic.name!r} remembers {len(topic.dedup)} dedup ids and may not "
-                    "remember more; retry later, or make dedup_window shorter"
-                )
-        if command.producer is not None:
-            self._check_producer(topic, command.producer.name, command.producer.epoch)
-            stored = topic.producers[command.producer.name].sequence
-            first = command.producer.sequence
-            if first > stored or first < stored < first + rows:
-                raise InvalidRequest(
-                    f"producer {command.producer.name!r} has {stored} messages stored, and these "
-                    f"would be {first} to {first + rows}; open it again to go on from {stored}"
-                )
 
     def _place(
         self,
@@ -376,91 +349,16 @@ class Delivery:
         row: int,
         columns: Columns | None,
     ) -> Sent:
-        """Append a request's rows; `row` counts from the first row of the command."""
-        producer = topic.producers[command.producer.name] if command.producer else None
-        if command.producer and producer and command.producer.sequence < producer.sequence:
-            topic.duplicates += rows
-            return Sent((Placed(-1, -1, rows, 0, 0, duplicate=True),))
-        dedup_ids = command.attributes.dedup_ids if command.attributes else ()
-        placed: list[Placed] = []
-        for run in runs:
-            partition = topic.partitions[run.partition]
-            for piece in self._new_rows(topic, partition, row, run, command, dedup_ids):
-                if not piece.duplicate:
-                    base = piece.row - command.first_row
-                    nbytes = run.nbytes * piece.count // run.rows
-                    partition.append(piece.count, piece.index, piece.row, self.now_ms, nbytes,
-                                     columns, base)  # fmt: skip
-                    topic.sent += piece.count
-                    self._start_lives(topic, partition, piece, columns, base)
-                else:
-                    topic.duplicates += piece.count
-                placed.append(piece)
-            row += run.rows
-        if producer is not None:
-            producer.sequence += rows
-        return Sent(tuple(placed))
-
-    def _new_rows(
-        self,
-        topic: Topic,
-        partition: Partition,
-        row: int,
-        run: Run,
-        command: Send,
-        dedup_ids: tuple[str | None, ...],
-    ) -> list[Placed]:
-        """Where the rows of a run go; those whose dedup id is known stay where they are."""
-        first = command.first_row + row
-        if not dedup_ids:
-            return [Placed(run.partition, partition.end, run.rows, self.index, first)]
-        pieces: list[Placed] = []
-        offset = partition.end
-        for at in range(run.rows):
-            dedup_id = dedup_ids[row + at]
-            known = topic.dedup.get(dedup_id) if dedup_id is not None else None
-            if known is not None:
-                where = known[1]
-                pieces.append(
-                    Placed(where.partition, where.offset, 1, where.index, where.row, duplicate=True)
-                )
-                continue
-            piece = Placed(run.partition, offset, 1, self.index, first + at)
-            if dedup_id is not None:
-                topic.dedup[dedup_id] = (self.now_ms + topic.policy.dedup_window_ms, piece)
-            pieces.append(piece)
-            offset += 1
-        return pieces
-
-    def _start_lives(
-        self, topic: Topic, partition: Partition, piece: Placed, columns: Columns | None, base: int
-    ) -> None:
-        if columns is None or not columns.expires_at:
-            return
-        for at in range(piece.count):
-            expires_at = columns.expires_at[base + at]
-            if expires_at:
-                self._set_timer(
-                    (expires_at, LIFE, topic.number, partition.number, piece.offset + at, 0)
-                )
-
-    @staticmethod
-    def _columns(attributes: Attributes | None) -> Columns | None:
-        if attributes is None or not (
-            attributes.keys
-            or attributes.priorities
-            or attributes.deliver_at
-            or attributes.expires_at
-        ):
-            return None
-        return Columns(attributes)
-
-    def _forget_dedup(self, topic: Topic) -> None:
-        while topic.dedup:
-            oldest = next(iter(topic.dedup))
-            if topic.dedup[oldest][0] > self.now_ms:
-                return
-            del topic.dedup[oldest]
+        sent = sending.place(topic, command, runs, rows, row, columns, self.index, self.now_ms)
+        if columns is not None and columns.expires_at:
+            for piece in sent.placed:
+                for at in range(piece.count if not piece.duplicate else 0):
+                    expires_at = columns.expires_at[piece.row - command.first_row + at]
+                    if expires_at:
+                        self._set_timer(
+                            (expires_at, LIFE, topic.number, piece.partition, piece.offset + at, 0)
+                        )
+        return sent
 
     def _on_open_producer(self, command: OpenProducer) -> Reply:
         topic = self._topic(command.topic)
@@ -470,14 +368,6 @@ class Delivery:
         producer = Producer(self.index, known.sequence if known else 0)
         topic.producers[command.name] = producer
         return ProducerOpened(producer.epoch, producer.sequence)
-
-    def _check_producer(self, topic: Topic, name: str, epoch: int) -> None:
-        known = topic.producers.get(name)
-        if known is None or known.epoch != epoch:
-            raise ProducerFenced(
-                f"another producer has been opened as {name!r} on topic {topic.name!r}; "
-                "this one may no longer send"
-            )
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -508,7 +398,7 @@ class Delivery:
         group.redelivered += sum(piece.count for piece in slices if piece.attempt > 1)
         if group.guarantee == "at-most-once" and count:
             group.acked += count
-            self._trim(topic)
+            trim(topic, self.now_ms)
         return Received(
             topic.number, group.number, self.index, deadline_ms, tuple(slices),
             group.guarantee == "at-most-once",
@@ -619,7 +509,7 @@ class Delivery:
         elif command.action == "nack":
             group.nacked += count
         if command.action != "extend":
-            self._trim(topic)
+            trim(topic, self.now_ms)
             if command.action == "nack" or topic.policy.order != "none":
                 self._wake(topic)
         return Settled(count, tuple(refused), deadline_ms if command.action == "extend" else 0)
@@ -669,41 +559,10 @@ class Delivery:
         target = self.topics[number] if number else self._make_topic(name, TopicPolicy())
         origin = Origin(topic.name, view.partition.number, start, group.name, attempt,
                         reason[: limits.REASON_CHARS_MAX], self.now_ms)  # fmt: skip
-        self._link(view.partition, start, end, target, origin)
+        letters.link(view.partition, start, end, target, origin, self.now_ms)
+        self._wake(target)
         view.settle(start, end, self.now_ms)
         group.dead_lettered += end - start
-
-    def _link(
-        self, source: Partition, start: int, end: int, target: Topic, origin: Origin | None,
-        number: int | None = None,
-    ) -> None:  # fmt: skip
-        """Append messages of `source` to `target` by pointing at the same rows of the log.
-
-        Keys and priorities go along; delay and time to live have had their effect.
-        """
-        partition = target.partitions[
-            (source.number if number is None else number) % len(target.partitions)
-        ]
-        for extent in source.since(start):
-            if extent.first >= end:
-                break
-            low, high = max(start, extent.first), min(end, extent.end)
-            columns = None
-            if extent.columns is not None:
-                old = extent.columns.attributes
-                columns = self._columns(Attributes(old.keys, old.tenants, old.priorities))
-            partition.append(
-                high - low,
-                extent.index,
-                extent.row + low - extent.first,
-                self.now_ms,
-                extent.nbytes * (high - low) // extent.count,
-                columns,
-                extent.base + low - extent.first,
-                origin and shift(origin, low - start),
-            )
-        target.catch_up(self.now_ms)
-        self._wake(target)
 
     # -- transactions ------------------------------------------------------------------------------
 
@@ -721,14 +580,14 @@ class Delivery:
                     f"topic {topic.name!r} may hold {limit} unsettled messages; nothing of the "
                     "transaction was done, retry it when consumers have caught up"
                 )
-            self._check_send(topic, send, rows)
+            sending.check(topic, send, rows, self.now_ms)
         for (topic, group), settle in zip(owners, command.settles, strict=True):
             self._settle(topic, group, settle)
         sent: list[Sent] = []
         for send in command.sends:
             topic = self._topic(send.topic)
             rows = sum(run.rows for run in send.runs)
-            columns = self._columns(send.attributes)
+            columns = Columns.of(send.attributes)
             sent.append(self._place(topic, send, send.runs, rows, 0, columns))
             topic.catch_up(self.now_ms)
             self._wake(topic)
@@ -781,7 +640,7 @@ class Delivery:
         topic = self._topic(command.topic)
         topic.group(command.group)
         del topic.groups[command.group]
-        self._trim(topic)
+        trim(topic, self.now_ms)
         self._wake(topic)
         return Done()
 
@@ -803,7 +662,7 @@ class Delivery:
                 view = topic.view_at(partition, command.position, self.now_ms)
                 view.expired = group.views[at].expired
                 group.views[at] = view
-        self._trim(topic)
+        trim(topic, self.now_ms)
         self._wake(topic)
         return Done()
 
@@ -826,22 +685,22 @@ class Delivery:
                 expired = group.views[at].expired
                 group.views[at] = topic.view_at(partition, Position("latest"), self.now_ms)
                 group.views[at].expired = expired
-        self._trim(topic)
+        trim(topic, self.now_ms)
         return Moved(count)
 
     def _on_discard(self, command: Discard) -> Reply:
         topic = self._topic(command.topic)
         count = 0
-        for partition, start, end in self._picked(topic, command.picks):
-            self._remove(topic, partition, start, end)
+        for partition, start, end in letters.pick(topic, command.picks):
+            letters.remove(topic, partition, start, end, self.now_ms)
             count += end - start
-        self._trim(topic)
+        trim(topic, self.now_ms)
         return Moved(count)
 
     def _on_redrive(self, command: Redrive) -> Reply:
         topic = self._topic(command.topic)
         target = self._topic(command.target) if command.target is not None else None
-        picked = self._picked(topic, command.picks)
+        picked = letters.pick(topic, command.picks)
         moves: list[tuple[Extent, Partition, int, int, Topic]] = []
         for partition, start, end in picked:
             for extent in partition.since(start):
@@ -857,110 +716,11 @@ class Delivery:
                 back_to = target or self.topic_named(origin.topic if origin else "")
                 moves.append((extent, partition, low, high, back_to))
         for extent, partition, start, end, to in moves:
-            self._raise(extent, partition, start, end, to, alone=target is None)
-            self._remove(topic, partition, start, end)
-        self._trim(topic)
+            letters.revive(extent, partition, start, end, to, self.now_ms, alone=target is None)
+            self._wake(to)
+            letters.remove(topic, partition, start, end, self.now_ms)
+        trim(topic, self.now_ms)
         return Moved(sum(end - start for _, _, start, end, _ in moves))
-
-    def _raise(
-        self, extent: Extent, source: Partition, start: int, end: int, target: Topic, *, alone: bool
-    ) -> None:
-        """Give buried messages another life; `alone`, only for the group that had failed."""
-        origin = extent.origin and shift(extent.origin, start - extent.first)
-        number = origin.partition if origin else source.number
-        partition = target.partitions[number % len(target.partitions)]
-        first = partition.end
-        self._link(source, start, end, target, origin, number)
-        group = target.groups.get(origin.group) if origin else None
-        if group is None or not alone:
-            return
-        group.redriven += end - start
-        for other in target.groups.values():
-            if other is not group:
-                other.views[partition.number].drop(first, partition.end, self.now_ms)
-
-    def _picked(self, topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, int]]:
-        """The picked messages that are still there for somebody and that nobody holds a lease on."""
-        found: list[tuple[Partition, int, int]] = []
-        chosen: dict[int, list[Range]] = {}
-        for pick in picks:
-            if pick.partition >= len(topic.partitions):
-                raise InvalidRequest(f"topic {topic.name!r} has no partition {pick.partition}")
-            chosen.setdefault(pick.partition, []).extend(pick.ranges)
-        for number, ranges in chosen.items():
-            partition = topic.partitions[number]
-            wanted = [
-                gap
-                for start, end in merge(ranges)
-                for gap in partition.removed.gaps(start, min(end, partition.end))
-            ]
-            views = [group.views[number] for group in topic.groups.values()]
-            if views:
-                pending = merge([gap for view in views for gap in view.unheld(wanted)])
-                held = merge([range_ for view in views for range_ in view.held_ranges()])
-                wanted = subtract(pending, held)
-            found += [(partition, start, end) for start, end in wanted]
-        return found
-
-    def _remove(self, topic: Topic, partition: Partition, start: int, end: int) -> None:
-        partition.removed.add(start, end)
-        for group in topic.groups.values():
-            group.views[partition.number].drop(start, end, self.now_ms)
-
-    def _trim(self, topic: Topic) -> None:
-        """Drop the oldest messages that everybody is done with, as far as retention allows."""
-        for partition in topic.partitions:
-            views = [group.views[partition.number] for group in topic.groups.values()]
-            low = min((view.settled.low for view in views), default=partition.removed.low)
-            while partition.first < partition.end:
-                extent = next(partition.live())
-                if extent.end > low and not self._unwatched(topic, views):
-                    break
-                if not self._may_go(topic, partition, extent.time_ms, extent.first, extent.end):
-                    break
-                partition.drop_head()
-
-    @staticmethod
-    def _unwatched(topic: Topic, views: list[View]) -> bool:
-        """Nobody consumes the topic and it keeps history for a time or size: only that counts."""
-        return not views and topic.policy.retention.kind in ("time", "size")
-
-    def _may_go(
-        self, topic: Topic, partition: Partition, time_ms: int, start: int, end: int
-    ) -> bool:
-        """Whether retention lets go of messages that everybody has settled."""
-        retention = topic.policy.retention
-        if partition.removed.covers(start, end):
-            return True
-        match retention.kind:
-            case "settled":
-                return True
-            case "time":
-                return time_ms + retention.amount <= self.now_ms
-            case "size":
-                return sum(part.nbytes for part in topic.partitions) > retention.amount
-            case "forever":
-                return False
-
-    def _sweep(self, topic: Topic) -> None:
-        """Drop settled messages anywhere, also behind one that has been waiting for long."""
-        for partition in topic.partitions:
-            views = [group.views[partition.number] for group in topic.groups.values()]
-            keep = [
-                extent
-                for extent in partition.live()
-                if not (
-                    self._done_with(partition, views, extent.first, extent.end)
-                    and self._may_go(topic, partition, extent.time_ms, extent.first, extent.end)
-                )
-            ]
-            partition.retain(keep)
-
-    @staticmethod
-    def _done_with(partition: Partition, views: list[View], start: int, end: int) -> bool:
-        if not views:
-            return partition.removed.covers(start, end)
-        return all(view.settled.covers(start, end) for view in views)
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -1007,7 +767,7 @@ class Delivery:
                 count += end - start
                 view.drop(start, end, self.now_ms)
         group.acked += count
-        self._trim(topic)
+        trim(topic, self.now_ms)
         return self._assigned(group, command.member)
 
     def _on_leave(self, command: Leave) -> Reply:
@@ -1037,8 +797,8 @@ class Delivery:
     def _on_tick(self, command: Tick) -> Reply:
         if command.sweep:
             for topic in self.topics.values():
-                self._trim(topic)
-                self._sweep(topic)
+                trim(topic, self.now_ms)
+                sweep(topic, self.now_ms)
         return Done()
 
     def _advance(self, now_ms: int) -> None:
@@ -1080,7 +840,7 @@ class Delivery:
         for start, end in ranges:
             if end > partition.first:
                 partition.removed.add(start, end)
-        self._trim(topic)
+        trim(topic, self.now_ms)
         self._wake(topic)
 
     def _end_session(self, topic: Topic, number: int, member_number: int) -> None:

@@ -30,6 +30,14 @@ class Columns:
         self.deliver_at = memoryview(attributes.deliver_at).cast("q")
         self.expires_at = memoryview(attributes.expires_at).cast("q")
 
+    @classmethod
+    def of(cls, attributes: Attributes | None) -> "Columns | None":
+        """The columns, if there is anything in them that delivery must know."""
+        a = attributes
+        if a is None or not (a.keys or a.priorities or a.deliver_at or a.expires_at):
+            return None
+        return cls(a)
+
 
 class Extent:
     """Messages `first … first + count`, appended by one entry."""
@@ -181,8 +189,12 @@ class Partition:
             piece = extent.slice(self.number, low, high, attempt)
             yield piece, extent.nbytes * piece.count // extent.count
 
-    def drop_head(self) -> None:
-        """Forget the oldest extent."""
+    def oldest(self) -> Extent | None:
+        """The extent that was appended first of those that still exist."""
+        return self.extents[self._head] if self._head < len(self.extents) else None
+
+    def drop_oldest(self) -> None:
+        """Forget that one."""
         extent = self.extents[self._head]
         self.removed.add(extent.first, extent.end)
         self.nbytes -= extent.nbytes

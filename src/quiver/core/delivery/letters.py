@@ -1,0 +1,92 @@
+"""Moving messages between topics, and taking them out: dead letters, redrive, discard.
+
+A moved message is not copied. The target gets an extent that points at the same rows of the log.
+"""
+
+from quiver.core.delivery.offsets import Range, merge, subtract
+from quiver.core.delivery.partition import Columns, Extent, Partition, shift
+from quiver.core.delivery.topic import Topic
+from quiver.errors import InvalidRequest
+from quiver.model.commands import Attributes, Pick
+from quiver.model.replies import Origin
+
+
+def link(
+    source: Partition, start: int, end: int, target: Topic, origin: Origin | None, now_ms: int,
+    number: int | None = None,
+) -> None:  # fmt: skip
+    """Append messages of `source` to `target`, to partition `number` or the one like theirs.
+
+    Keys and priorities go along; delay and time to live have had their effect.
+    """
+    number = source.number if number is None else number
+    partition = target.partitions[number % len(target.partitions)]
+    for extent in source.since(start):
+        if extent.first >= end:
+            break
+        low, high = max(start, extent.first), min(end, extent.end)
+        columns = None
+        if extent.columns is not None:
+            old = extent.columns.attributes
+            columns = Columns.of(Attributes(old.keys, old.tenants, old.priorities))
+        partition.append(
+            high - low,
+            extent.index,
+            extent.row + low - extent.first,
+            now_ms,
+            extent.nbytes * (high - low) // extent.count,
+            columns,
+            extent.base + low - extent.first,
+            origin and shift(origin, low - start),
+        )
+    target.catch_up(now_ms)
+
+
+def revive(
+    extent: Extent, source: Partition, start: int, end: int, target: Topic, now_ms: int,
+    *, alone: bool,
+) -> None:  # fmt: skip
+    """Give buried messages another life; `alone`, only for the group that had failed."""
+    origin = extent.origin and shift(extent.origin, start - extent.first)
+    number = origin.partition if origin else source.number
+    partition = target.partitions[number % len(target.partitions)]
+    first = partition.end
+    link(source, start, end, target, origin, now_ms, number)
+    group = target.groups.get(origin.group) if origin else None
+    if group is None or not alone:
+        return
+    group.redriven += end - start
+    for other in target.groups.values():
+        if other is not group:
+            other.views[partition.number].drop(first, partition.end, now_ms)
+
+
+def pick(topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, int]]:
+    """The picked messages that are still there for somebody and that nobody holds a lease on."""
+    chosen: dict[int, list[Range]] = {}
+    for one in picks:
+        if one.partition >= len(topic.partitions):
+            raise InvalidRequest(f"topic {topic.name!r} has no partition {one.partition}")
+        chosen.setdefault(one.partition, []).extend(one.ranges)
+    found: list[tuple[Partition, int, int]] = []
+    for number, ranges in chosen.items():
+        partition = topic.partitions[number]
+        wanted = [
+            gap
+            for start, end in merge(ranges)
+            for gap in partition.removed.gaps(start, min(end, partition.end))
+        ]
+        views = [group.views[number] for group in topic.groups.values()]
+        if views:
+            pending = merge([gap for view in views for gap in view.unheld(wanted)])
+            held = merge([range_ for view in views for range_ in view.held_ranges()])
+            wanted = subtract(pending, held)
+        found += [(partition, start, end) for start, end in wanted]
+    return found
+
+
+def remove(topic: Topic, partition: Partition, start: int, end: int, now_ms: int) -> None:
+    """Take messages out, for every group."""
+    partition.removed.add(start, end)
+    for group in topic.groups.values():
+        group.views[partition.number].drop(start, end, now_ms)

@@ -1,0 +1,105 @@
+"""Storing what is sent: whether it may be, and where it goes."""
+
+from quiver import limits
+from quiver.core.delivery.partition import Columns, Partition
+from quiver.core.delivery.topic import Topic
+from quiver.errors import InvalidRequest, ProducerFenced, QueueFull
+from quiver.model.commands import Producer, Run, Send
+from quiver.model.replies import Placed, Sent
+
+
+def check(topic: Topic, command: Send, rows: int, now_ms: int) -> None:
+    """Refuse what cannot be stored; nothing has changed yet."""
+    limit = topic.policy.max_backlog
+    if limit is not None and topic.unsettled() + rows > limit:
+        raise QueueFull(
+            f"topic {topic.name!r} may hold {limit} unsettled messages and has "
+            f"{topic.unsettled()}; retry when consumers have caught up"
+        )
+    if command.attributes is not None and command.attributes.dedup_ids:
+        _forget(topic, now_ms)
+        if len(topic.dedup) + rows > limits.DEDUP_IDS_MAX:
+            raise QueueFull(
+                f"topic {topic.name!r} remembers {len(topic.dedup)} dedup ids and may not "
+                "remember more; retry later, or make dedup_window shorter"
+            )
+    if command.producer is not None:
+        _check_producer(topic, command.producer, rows)
+
+
+def _check_producer(topic: Topic, producer: Producer, rows: int) -> None:
+    known = topic.producers.get(producer.name)
+    if known is None or known.epoch != producer.epoch:
+        raise ProducerFenced(
+            f"another producer has been opened as {producer.name!r} on topic {topic.name!r}; "
+            "this one may no longer send"
+        )
+    first, stored = producer.sequence, known.sequence
+    if first > stored or first < stored < first + rows:
+        raise InvalidRequest(
+            f"producer {producer.name!r} has {stored} messages stored, and these would be {first} "
+            f"to {first + rows}; open it again to go on from {stored}"
+        )
+
+
+def place(
+    topic: Topic, command: Send, runs: tuple[Run, ...], rows: int, row: int,
+    columns: Columns | None, index: int, now_ms: int,
+) -> Sent:  # fmt: skip
+    """Append a request's rows; `row` counts from the first row of the command."""
+    producer = topic.producers[command.producer.name] if command.producer else None
+    if command.producer and producer and command.producer.sequence < producer.sequence:
+        topic.duplicates += rows
+        return Sent((Placed(-1, -1, rows, 0, 0, duplicate=True),))
+    placed: list[Placed] = []
+    for run in runs:
+        partition = topic.partitions[run.partition]
+        for piece in _pieces(topic, partition, command, run, row, index, now_ms):
+            placed.append(piece)
+            if piece.duplicate:
+                topic.duplicates += piece.count
+                continue
+            nbytes = run.nbytes * piece.count // run.rows
+            base = piece.row - command.first_row
+            partition.append(piece.count, index, piece.row, now_ms, nbytes, columns, base)
+            topic.sent += piece.count
+        row += run.rows
+    if producer is not None:
+        producer.sequence += rows
+    return Sent(tuple(placed))
+
+
+def _pieces(
+    topic: Topic, partition: Partition, command: Send, run: Run, row: int, index: int, now_ms: int
+) -> list[Placed]:
+    """Where the rows of a run go; those whose dedup id is known stay where they are."""
+    first = command.first_row + row
+    dedup_ids = command.attributes.dedup_ids if command.attributes is not None else ()
+    if not dedup_ids:
+        return [Placed(run.partition, partition.end, run.rows, index, first)]
+    pieces: list[Placed] = []
+    offset = partition.end
+    for at in range(run.rows):
+        dedup_id = dedup_ids[row + at]
+        known = topic.dedup.get(dedup_id) if dedup_id is not None else None
+        if known is not None:
+            where = known[1]
+            pieces.append(
+                Placed(where.partition, where.offset, 1, where.index, where.row, duplicate=True)
+            )
+            continue
+        piece = Placed(run.partition, offset, 1, index, first + at)
+        if dedup_id is not None:
+            topic.dedup[dedup_id] = (now_ms + topic.policy.dedup_window_ms, piece)
+        pieces.append(piece)
+        offset += 1
+    return pieces
+
+
+def _forget(topic: Topic, now_ms: int) -> None:
+    """Let go of dedup ids whose window is over; the oldest come first."""
+    while topic.dedup:
+        oldest = next(iter(topic.dedup))
+        if topic.dedup[oldest][0] > now_ms:
+            return
+        del topic.dedup[oldest]
