@@ -188,3 +188,12 @@ def test_stats_of_an_empty_topic_are_zero(queue):
     stats = queue.stats("t")
     assert (stats.depth, stats.in_flight, stats.delayed, stats.oldest_age) == (0, 0, 0, 0.0)
     assert (stats.stored, stats.stored_bytes, stats.sent, stats.groups) == (0, 0, 0, {})
+
+
+def test_a_sender_may_use_the_memory_of_his_batch_again(queue):
+    memory = bytearray(b"first message")
+    offsets = pa.array([0, 13], pa.int32()).buffers()[1]
+    body = pa.Array.from_buffers(pa.binary(), 1, [None, offsets, pa.py_buffer(memory)])
+    queue.send_batch("t", pa.record_batch({"body": body}))
+    memory[:] = b"other message"
+    assert bodies(queue.receive("t", "g")) == [b"first message"]

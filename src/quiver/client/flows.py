@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from quiver import limits
 from quiver.batches.arrow_input import accept
 from quiver.batches.attributes import attributes_of
+from quiver.batches.codec import decode
 from quiver.batches.output import columns, table
 from quiver.batches.rows import Row, make_row, pack
 from quiver.batches.schema import concat
@@ -227,7 +228,8 @@ class Flows:
             producer=producer,
         )
         encoded = encode(batch, handle.policy.compression)
-        return self.shard.propose(command, batch, encoded, sync=durability == "disk")
+        # Readers get what the log has: the sender may use the memory of his batch again.
+        return self.shard.propose(command, decode(encoded), encoded, sync=durability == "disk")
 
     def given(self, durability: Durability | None) -> Durability:
         """The durability a request gets: its own wish, or the queue's."""
@@ -424,8 +426,8 @@ class Flows:
             first_row += batch.num_rows
             compression = compression or handle.policy.compression
         command = Transact(tuple(settles), tuple(commands))
-        whole = concat(batches) if batches else None
-        encoded = encode(whole, compression) if whole is not None else b""
+        encoded = encode(concat(batches), compression) if batches else b""
+        whole = decode(encoded) if batches else None
         sync = self.durability == "disk"
         reply: Transacted = yield self.shard.propose(command, whole, encoded, sync=sync)
         return [sent_batch(one, self.durability) for one in reply.sent]

@@ -440,13 +440,20 @@ class Delivery:
     def _fit(
         self, view: View, taken: list[Taken], room: int, *, fresh: bool
     ) -> tuple[list[Taken], list[Slice], int]:
-        """Find where the taken messages are; what would be too many bytes goes back, all but one."""
+        """Find where the taken messages are; from the first that is too many bytes all go back.
+
+        The first of a receive always fits. The bytes returned leave no room once something went back:
+        nothing that comes later may overtake it.
+        """
         kept: list[Taken] = []
         slices: list[Slice] = []
         nbytes = 0
+        full = False
         for start, end, attempts in taken:
             position = start
             for piece, piece_bytes in view.partition.slices(start, end, attempts + 1):
+                if full:
+                    break
                 fits = piece.count
                 if nbytes + piece_bytes > room:
                     fits = max((room - nbytes) * piece.count // piece_bytes, 0)
@@ -456,14 +463,12 @@ class Delivery:
                     slices.append(piece if fits == piece.count else replace(piece, count=fits))
                     nbytes += piece_bytes * fits // piece.count
                     position += fits
-                if fits < piece.count:
-                    room = nbytes  # nothing more
-                    break
+                full = fits < piece.count
             if position > start:
                 kept.append((start, position, attempts))
             if position < end:
                 view.untake(position, end, attempts, self.now_ms)
-        return kept, slices, nbytes
+        return kept, slices, max(room, nbytes) if full else nbytes
 
     # -- settling ----------------------------------------------------------------------------------
 
@@ -807,7 +812,8 @@ class Delivery:
         lives: dict[tuple[int, int], list[Range]] = {}
         room = limits.EXPIRE_MAX
         while self._timers and self._timers[0][0] <= now_ms and room > 0:
-            _, kind, number, first, second, third = heappop(self._timers)
+            timer = heappop(self._timers)
+            _, kind, number, first, second, third = timer
             topic = self.topics.get(number)
             if topic is None:
                 continue
@@ -815,8 +821,9 @@ class Delivery:
                 case 0:
                     self._end_lease(topic, first, second, third)
                 case 1:
-                    lives.setdefault((number, first), []).append((second, second + 1))
-                    room -= 1
+                    if self._matters(timer):  # a timer that `dump` leaves out must do nothing
+                        lives.setdefault((number, first), []).append((second, second + 1))
+                        room -= 1
                 case _:
                     self._end_session(topic, first, second)
         for (number, at), offsets in lives.items():

@@ -250,7 +250,12 @@ class View:
 
     def waiting(self, now_ms: int) -> int:
         """How many messages wait for a time that has not come."""
-        return sum(end - start for due, start, end, _ in self.due if due > now_ms)
+        return sum(
+            high - low
+            for due, start, end, _ in self.due
+            if due > now_ms
+            for low, high in self.settled.gaps(start, end)
+        )
 
     def _mature(self, now_ms: int) -> None:
         room = limits.MATURE_MAX
