@@ -27,6 +27,7 @@ $(STAMP): pyproject.toml
 	@'$(PYTHON)' -c 'import venv, ensurepip' 2>/dev/null || { \
 	    echo 'This Python cannot make virtual environments. Install its venv module (on Debian and Ubuntu: apt install python3-venv) and run make setup again.' >&2; exit 1; }
 	test -x $(BIN)/python || '$(PYTHON)' -m venv .venv
+	@echo 'Installing into .venv: about a minute, and it needs the network …'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
 	@touch $@
 

@@ -765,3 +765,10 @@ def test_a_forked_child_may_not_use_the_queue_and_the_parent_is_unharmed(tmp_pat
         refused(quiver.DirectoryInUse, "in use", quiver.connect, tmp_path / "data")
     with quiver.connect(tmp_path / "data") as queue:
         assert queue.stats("t").sent == 2
+
+
+def test_a_directory_with_other_files_is_not_taken(tmp_path):
+    (tmp_path / "todo.txt").write_text("mine")
+    with pytest.raises(quiver.InvalidRequest, match=r"has other files \(todo.txt\) and no queue"):
+        quiver.connect(tmp_path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["todo.txt"]

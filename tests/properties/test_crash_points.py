@@ -7,6 +7,7 @@ import pytest
 from quiver.batches.rows import make_row, pack
 from quiver.errors import StorageError
 from quiver.model.commands import CreateTopic, Held, Receive, Send, Settle
+from quiver.model.replies import Received
 from quiver.model.topic import TopicPolicy
 from quiver.node.engine import Engine, Proposal, encode
 from quiver.testing import MemoryFiles, SimulatedCrash
@@ -47,6 +48,7 @@ class Script:
     def receive_and_ack(self, engine: Engine) -> None:
         [outcome] = engine.commit([Proposal(Receive(1, "g", 2, 60_000))], now_ms=START_MS)
         got = outcome.reply
+        assert isinstance(got, Received)
         ranges = tuple((piece.offset, piece.offset + piece.count) for piece in got.slices)
         bodies = [
             body
@@ -64,6 +66,7 @@ def drained(engine: Engine) -> list[bytes]:
     later = START_MS + 10_000_000
     while True:
         [outcome] = engine.commit([Proposal(Receive(1, "g", 100, 60_000))], now_ms=later)
+        assert isinstance(outcome.reply, Received)
         slices = outcome.reply.slices
         if not slices:
             return got

@@ -7,6 +7,7 @@ from quiver.batches.attributes import attributes_of
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import make_row, pack
 from quiver.model.commands import (
+    Action,
     Command,
     Commit,
     CreateTopic,
@@ -27,7 +28,7 @@ from quiver.model.commands import (
     Tick,
     Transact,
 )
-from quiver.model.replies import Outcome, Received, SentMany
+from quiver.model.replies import Outcome, Received, SentMany, Transacted
 from quiver.model.topic import Retry, TopicPolicy
 from quiver.node.engine import Engine, Proposal, encode
 from quiver.storage import codec
@@ -142,7 +143,8 @@ class Workload:
         if not self.leases:
             return
         lease = self.rng.choice(self.leases)
-        action = self.rng.choice(["ack", "ack", "nack", "extend", "dead_letter"])
+        actions: list[Action] = ["ack", "ack", "nack", "extend", "dead_letter"]
+        action = self.rng.choice(actions)
         delay_ms = self.rng.choice([None, 0, 700])
         seed = self.rng.getrandbits(60)
         self.do(
@@ -151,13 +153,13 @@ class Workload:
 
     def transact(self) -> None:
         """Ack and send together."""
-        settles = ()
+        settles: tuple[Settle, ...] = ()
         if self.leases:
             lease = self.rng.choice(self.leases)
             settles = (Settle(lease.topic, lease.group, "ack", self.held(lease)),)
         command, batch, bodies = self.packed(self.topic())
         reply = self.do(Transact(settles, (command,)), batch, encode(batch, None)).reply
-        if not isinstance(reply, Exception):
+        if isinstance(reply, Transacted):
             self.note(reply.sent[0].placed, bodies)
 
     def rare(self) -> None:

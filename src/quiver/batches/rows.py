@@ -107,7 +107,7 @@ def _json(body: Any) -> bytes:
         return msgspec.json.encode(body)
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
         raise InvalidRequest(
-            f"the body is a {type(body).__name__} that cannot be sent as JSON ({error}): "
+            f"the body, of type {type(body).__name__}, cannot be sent as JSON ({error}): "
             "send bytes, str, or plain dicts, lists and numbers"
         ) from error
 

@@ -62,7 +62,7 @@ def table(*columns: str, numbers: Iterable[str] = ()) -> "Table":
         if column in right:
             made.add_column(column, justify="right", no_wrap=True)
         else:
-            made.add_column(column, overflow="fold")
+            made.add_column(column, overflow="fold", no_wrap=column == columns[0])
     return made
 
 

@@ -19,6 +19,7 @@ from quiver.model.topic import (
 from quiver.model.units import milliseconds, size_bytes, timestamp_ms
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+POSITIONS: Final = 'a position is "earliest", "latest", an offset (int) or a time'
 DEAD_LETTER_SUFFIX: Final = ".dlq"
 
 
@@ -82,11 +83,11 @@ def position(to: Any, partition: int | None = None) -> Position:
     if isinstance(to, int) and not isinstance(to, bool):
         return Position("offset", whole(to, "offset", 0, 2**62), partition)
     if isinstance(to, str | datetime):
-        return Position("time", timestamp_ms(to, "the position"), partition)
-    raise InvalidRequest(
-        'a position is "earliest", "latest", an offset (int), or a time (ISO text or datetime), '
-        f"not {type(to).__name__}"
-    )
+        try:
+            return Position("time", timestamp_ms(to, "the position"), partition)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"{POSITIONS}: {error}") from None
+    raise InvalidRequest(f"{POSITIONS}, not {type(to).__name__}")
 
 
 def retention(value: Any) -> Retention:

@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from secrets import token_bytes
-from typing import Any
+from typing import Any, Final
 
 from quiver.client import arguments
 from quiver.client.aio import AsyncQueue
@@ -14,8 +14,10 @@ from quiver.model.replies import Durability
 from quiver.node.clock import SystemClock
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
-from quiver.storage.files import DiskFiles
+from quiver.storage.files import DiskFiles, translated
 from quiver.storage.lock import DirectoryLock
+
+OURS: Final = ("quiver.lock", "wal-", "snapshot-", "confirmed")  # how the names of our files begin
 
 
 def connect(url: str | os.PathLike[str], *, durability: Durability = "disk") -> Queue:
@@ -48,8 +50,20 @@ def directory(url: Any) -> Path:
     return Path(url)
 
 
+def demand_ours(path: Path) -> None:
+    """Refuse a directory that has other people's files and no queue."""
+    with translated(path):
+        others = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    if others and not any(name.startswith(OURS) for name in others):
+        raise InvalidRequest(
+            f"{path} has other files ({', '.join(others[:3])}{', …' if len(others) > 3 else ''}) and "
+            f"no queue; give a new or empty directory, such as {path / 'queue'}"
+        )
+
+
 def open_shard(path: Path) -> tuple[Shard, Callable[[], None]]:
     """A running shard on a directory that we own, and what ends it."""
+    demand_ours(path)
     lock = DirectoryLock.acquire(path)
     clock = SystemClock()
     try:

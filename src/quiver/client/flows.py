@@ -608,9 +608,9 @@ def _listed(items: Any) -> list[Any]:
 def _expired(refused: tuple[Any, ...], total: int) -> ReceiptExpired:
     others = f"; the other {total - len(refused)} were settled" if total > len(refused) else ""
     return ReceiptExpired(
-        f"{len(refused)} of {total} receipts no longer hold: the lease ended, or the message was "
-        f"settled already{others}. Such messages are or were delivered again; make the lease "
-        "longer, or extend it in time",
+        f"{len(refused)} of {total} receipts no longer hold{others}. Either the message was settled "
+        "already, or its lease ended and it is delivered again: settle each delivery once, and make "
+        "the lease longer or extend it in time",
         refused,
     )
 

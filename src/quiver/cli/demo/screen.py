@@ -1,6 +1,10 @@
 """How the demo looks: sentences as things happen, bars below them, a table at the end."""
 
+import os
+import shutil
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Final, Literal, Self
 
 from rich import box
@@ -104,7 +108,7 @@ class Screen:
             soft_wrap=True,
         )
         for command in LOOK_AROUND:
-            self._console.print(f"   quiver {command} -d {account.data}", soft_wrap=True)
+            self._console.print(f"   {_program()} {command} -d {account.data}", soft_wrap=True)
 
     def _show_verdict(self, account: Account) -> None:
         style = "bold red" if account.problems else "bold green"
@@ -113,8 +117,9 @@ class Screen:
             self._print(Text(problem, "red"))
         self._print(
             Text(
-                "orders compared by id with charges, shipments and mails; charged "
-                f"{account.cents_charged / 100:,.2f} of {account.cents_ordered / 100:,.2f}; "
+                "orders compared by id with charges, shipments and mails\n"
+                f"charged {account.cents_charged / 100:,.2f} of "
+                f"{account.cents_ordered / 100:,.2f}\n"
                 f"orders of a customer charged out of order: {account.out_of_order}",
                 "dim",
             )
@@ -126,6 +131,12 @@ class Screen:
 
     def _print(self, what: RenderableType) -> None:
         self._console.print(Padding(what, (0, 0, 0, INDENT), expand=False))
+
+
+def _program() -> str:
+    """How to call `quiver` here: by name, or by path if its environment is not activated."""
+    beside = Path(sys.executable).parent / "quiver"
+    return "quiver" if shutil.which("quiver") or not beside.exists() else os.path.relpath(beside)
 
 
 def _state(group: quiver.GroupStats) -> str:

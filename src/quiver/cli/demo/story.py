@@ -167,9 +167,7 @@ class Story:
         reminder = Reminder(REMINDER_SECONDS, round(time.monotonic() - began, 3))
         self._queue.ack(reminders)
         self._account.reminder = reminder
-        self._screen.say(
-            f"a reminder sent for in {reminder.due:.3f} s came after {reminder.came:.3f} s"
-        )
+        self._screen.say(f"a reminder due in {reminder.due:.3f} s came after {reminder.came:.3f} s")
 
     def _the_dead_workers_leases_end(self) -> None:
         crash = self._account.crash
@@ -206,7 +204,7 @@ class Story:
         self._wait_until_drained()
         self._screen.say(
             f"{self._account.redriven} redriven, all settled; services that had done them before "
-            f"absorbed {self._absorbed() - absorbed}"
+            f"got {self._absorbed() - absorbed} of them again"
         )
 
     def _repair_notifications(self) -> None:
