@@ -57,6 +57,9 @@ COMMIT_BYTES_MAX: Final = (
 )  # one write and sync takes at most this much more than its first request
 COMMIT_REQUESTS_MAX: Final = 4_096
 FULL_DISK_PAUSE_MS: Final = 1_000  # between attempts to log what is due when the disk has no room
+PATIENCE_SECONDS_MAX: Final = (
+    3_600  # the longest sleep of an idle shard; timers overflow far beyond
+)
 CACHE_BYTES_MAX: Final = 128 * MIB  # decoded batches kept for readers
 
 # -- producers -------------------------------------------------------------------------------------

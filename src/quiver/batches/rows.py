@@ -60,6 +60,8 @@ def make_row(
     if dedup_id is not None:
         nbytes += _text_bytes(dedup_id, "dedup_id", limits.DEDUP_ID_BYTES_MAX)
     if headers is not None:
+        if isinstance(headers, Mapping):
+            headers = dict(headers)  # what is checked is what is kept
         nbytes += _headers_bytes(headers)
     if priority != 0 or type(priority) is not int:
         _check_priority(priority)

@@ -450,11 +450,9 @@ class AsyncProducer:
         """Flush and end."""
         if self._opened is None or self._closed:
             return
+        self._closed = True  # from here on nothing is taken
         self._cancel_timer()
-        try:
-            await self.flush()
-        finally:
-            self._closed = True
+        await self.flush()
 
     async def __aenter__(self) -> Self:
         self._opened = await run(self._opening)

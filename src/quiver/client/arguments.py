@@ -12,6 +12,7 @@ from quiver.model.topic import (
     Order,
     PartitionBy,
     Retention,
+    RetentionKind,
     Retry,
     RetryKind,
     TopicPolicy,
@@ -32,7 +33,7 @@ def name(value: Any, what: str) -> str:
             f"{what} must be 1 to {limits.NAME_CHARS_MAX} letters, digits, '.', '_' or '-', "
             f"not {value[:40]!r}"
         )
-    return value
+    return str(value)  # a plain one: a subclass cannot be stored
 
 
 def whole(value: Any, what: str, low: int, high: int) -> int:
@@ -40,16 +41,17 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidRequest(f"{what} must be an int, not {type(value).__name__}")
     if not low <= value <= high:
-        raise InvalidRequest(f"{what} must be between {low:,} and {high:,}")
-    return value
+        raise InvalidRequest(f"{what} must be between {low:,} and {high:,}, not {value}")
+    return int(value)
 
 
 def choice(value: Any, what: str, options: Any) -> Any:
     """One of a few words."""
     allowed = get_args(options)
     if value not in allowed:
-        raise InvalidRequest(f"{what} must be one of {', '.join(map(repr, allowed))}")
-    return value
+        words = ", ".join(map(repr, allowed))
+        raise InvalidRequest(f"{what} must be one of {words}, not {str(value)[:40]!r}")
+    return str(value)
 
 
 def text(value: Any, what: str) -> str:
@@ -95,7 +97,8 @@ def retention(value: Any) -> Retention:
     if value in ("settled", "forever"):
         return Retention(value)
     if isinstance(value, Retention):
-        return value
+        choice(value.kind, "the kind of retention", RetentionKind)
+        return Retention(value.kind, whole(value.amount, "amount of retention", 0, 2**62))
     if isinstance(value, str) and value.strip().lower().endswith("b"):
         return Retention("size", size_bytes(value, "retention"))
     if value == "compact":

@@ -5,7 +5,7 @@ sent the answer. `sync.Queue` and `aio.AsyncQueue` drive the same flows; they di
 how they wait.
 """
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, repeat
 from secrets import randbits
@@ -201,7 +201,9 @@ class Flows:
         """The canonical batch of Arrow data, or of messages, bodies and rows."""
         if isinstance(messages, pa.RecordBatch | pa.Table):
             return accept(messages)
-        if isinstance(messages, str | bytes | dict) or not isinstance(messages, Iterable):
+        if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(
+            messages, Iterable
+        ):
             raise InvalidRequest(
                 "send_batch takes a list of messages or an Arrow RecordBatch or Table; "
                 "for one message use send"

@@ -53,7 +53,6 @@ class Outbox:
         if not self._rows:
             return
         rows, nbytes = self._rows, self._bytes
-        self._rows, self._bytes = [], 0
         producer = Producer(self._name, self._epoch, self.sequence) if self._name else None
         batch = pack(rows, self._flows.shard.clock.now_ms())
         ticket: Ticket[SentMany]
@@ -62,6 +61,7 @@ class Outbox:
         except QuiverError as error:
             ticket = Ticket()
             ticket.fail(error)
+        self._rows, self._bytes = [], 0
         self._pending.append((ticket, rows, nbytes))
         self._pending_bytes += nbytes
         self.sequence += len(rows)
@@ -84,6 +84,7 @@ class Outbox:
             except QuiverError as error:
                 unsent += rows
                 cause = cause or error
+                self.sequence -= len(rows)
             else:
                 self.confirmed += len(rows)
         if cause is not None:

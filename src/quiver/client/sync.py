@@ -430,14 +430,15 @@ class Producer:
 
     def close(self) -> None:
         """Flush and end."""
-        if self._closed:
-            return
         try:
-            self.flush()
-        finally:
             with self._changed:
-                self._closed = True
+                if self._closed:
+                    return
+                self._closed = True  # from here on nothing is taken
                 self._changed.notify()
+                self._outbox.submit()
+                self._wait(all_of_them=True)
+        finally:
             self._thread.join()
 
     def __enter__(self) -> Self:

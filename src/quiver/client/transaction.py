@@ -9,6 +9,7 @@ from quiver.batches.rows import make_row
 from quiver.client import arguments
 from quiver.client.flows import Flow, Flows
 from quiver.client.results import Leased, SentBatch
+from quiver.errors import InvalidRequest
 from quiver.model.commands import Settle
 from quiver.model.message import Message
 
@@ -22,6 +23,7 @@ class Collected:
         self._flows = flows
         self._settles: list[Settle] = []
         self._sends: list[tuple[str, Any]] = []
+        self._done = False
         self.sent: list[SentBatch] = []  # filled when the transaction is done
 
     def ack(self, deliveries: Settleable) -> None:
@@ -64,5 +66,8 @@ class Collected:
         self._sends.append((arguments.name(topic, "topic"), self._flows.batch_of(messages)))
 
     def commit(self) -> Flow[None]:
-        """Do it, in one entry of the log."""
+        """Do it, in one entry of the log, once."""
+        if self._done:
+            raise InvalidRequest("the transaction is over; begin another")
+        self._done = True
         self.sent = yield from self._flows.transact(self._settles, self._sends)

@@ -41,7 +41,7 @@ class Proposal:
     ) -> None:
         try:
             self.kind, self.command_bytes = codec.encode(command)
-        except (UnicodeEncodeError, OverflowError) as error:
+        except (UnicodeEncodeError, OverflowError, TypeError) as error:
             raise InvalidRequest(
                 f"the request has a value that cannot be stored: {error}"
             ) from error

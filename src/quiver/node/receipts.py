@@ -5,7 +5,7 @@ under the secret that the log was founded with. The signature proves that we iss
 lease still holds is for the core to say.
 """
 
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from hashlib import blake2b
 from hmac import compare_digest
@@ -39,7 +39,8 @@ def sign(receipt: Receipt, secret: bytes) -> str:
 def verify(text: str, secret: bytes) -> Receipt:
     """The receipt behind the text, if we issued it."""
     try:
-        data = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        data = b64decode(padded, altchars=b"-_", validate=True)
     except (Base64Error, UnicodeEncodeError, ValueError):
         data = b""
     content, tag = data[:-_TAG_BYTES], data[-_TAG_BYTES:]

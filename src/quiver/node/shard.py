@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from queue import Empty, SimpleQueue
-from threading import Lock, Thread
+from threading import RLock, Thread
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -25,7 +25,7 @@ from quiver import limits
 from quiver.batches.attributes import attributes_of
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
-from quiver.errors import DiskFull, Overloaded, QueueClosed, QuiverError, StorageFailed
+from quiver.errors import DiskFull, Overloaded, QueueClosed, StorageFailed
 from quiver.model.commands import Command, Receive, Run, Send, Tick
 from quiver.model.replies import Outcome, Received, Sent, SentMany, Slice
 from quiver.model.topic import TopicPolicy
@@ -93,6 +93,7 @@ class _Receive:
     """A receive, and until when it may wait."""
 
     command: Receive
+    proposal: Proposal
     ticket: Ticket[Grant]
     until_ms: int
     sync: bool
@@ -164,7 +165,9 @@ class Shard:
         self.secret = engine.core.secret
         self._engine = engine
         self._inbox: SimpleQueue[_Request] = SimpleQueue()
-        self._gate = Lock()  # around what requests and the shard's thread both change:
+        self._gate = (
+            RLock()
+        )  # around what requests (also of signal handlers) and the thread change:
         self._pending_bytes = 0  # of the inbox
         self._closing = False
         self._failure: BaseException | None = None
@@ -201,7 +204,8 @@ class Shard:
     def receive(self, command: Receive, wait_ms: int, *, sync: bool = True) -> Ticket[Grant]:
         """Lease messages, waiting up to `wait_ms` for the first."""
         ticket: Ticket[Grant] = Ticket()
-        self._submit(_Receive(command, ticket, self.clock.now_ms() + wait_ms, sync))
+        until_ms = self.clock.now_ms() + wait_ms
+        self._submit(_Receive(command, Proposal(command), ticket, until_ms, sync))
         return ticket
 
     def watch(
@@ -305,7 +309,9 @@ class Shard:
         for topic, waiters in self._waiters.items():
             dues += [min(waiter.until_ms for waiter in waiters), self._due_ms(topic)]
         due_ms = min((due for due in dues if due is not None), default=None)
-        return None if due_ms is None else max(due_ms - self.clock.now_ms(), 0) / 1000
+        if due_ms is None:
+            return None
+        return min(max(due_ms - self.clock.now_ms(), 0) / 1000, limits.PATIENCE_SECONDS_MAX)
 
     def _tick_ms(self) -> int | None:
         """When an entry is due by itself; a while later if the disk had no room for the last one."""
@@ -366,7 +372,7 @@ class Shard:
     def _add_rows(self, requests: list[_SendRow], round_: _Round, now_ms: int) -> None:
         try:
             proposal = _together(requests, now_ms)
-        except QuiverError as error:
+        except Exception as error:  # noqa: BLE001  # theirs, and told to them
             for request in requests:
                 request.ticket.fail(error)
             return
@@ -395,7 +401,7 @@ class Shard:
             self._try_watch(waiter, now_ms)
         elif core.is_ready(waiter.command.topic, waiter.command.group, now_ms):
             round_.add(
-                Proposal(waiter.command),
+                waiter.proposal,
                 lambda outcome: self._granted(waiter, outcome, now_ms),
                 sync=waiter.sync,
             )
@@ -440,7 +446,8 @@ class Shard:
                 group = waiter.command.group
                 left = ready.get(group)
                 if left is None:
-                    left = self._engine.core.ready_count(topic, group)
+                    core = self._engine.core
+                    left = core.ready_count(topic, group) or core.is_ready(topic, group, now_ms)
                 if left <= 0 and waiter.until_ms > now_ms:
                     self._waiters.setdefault(topic, []).append(waiter)
                     continue

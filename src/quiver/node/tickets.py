@@ -1,6 +1,7 @@
 """The answer that a request waits for, in a thread or in an event loop."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -14,13 +15,14 @@ class Ticket(Generic[T]):
     hundred thousand make the difference.
     """
 
-    __slots__ = ("_callback", "_done", "abandoned", "error", "value")
+    __slots__ = ("_callback", "_done", "abandoned", "done", "error", "value")
 
     def __init__(self) -> None:
         self._done = Lock()
         self._done.acquire()
         self._callback: Callable[[], Any] | None = None
         self.abandoned = False
+        self.done = False
         self.value: T | None = None
         self.error: BaseException | None = None
 
@@ -35,15 +37,11 @@ class Ticket(Generic[T]):
         self._finish()
 
     def _finish(self) -> None:
+        self.done = True
         self._done.release()
-        callback = self._callback
-        if callback is not None:
-            callback()
-
-    @property
-    def done(self) -> bool:
-        """Whether it was set."""
-        return not self._done.locked()
+        if self._callback is not None:
+            with suppress(Exception):  # an event loop that is gone is not our trouble
+                self._callback()
 
     def wait(self) -> T:
         """Block this thread until it is set; the answer, or the error raised."""
@@ -53,11 +51,12 @@ class Ticket(Generic[T]):
     def wait_done(self) -> None:
         """Block this thread until it is set; an interrupt (Ctrl-C) abandons it."""
         try:
-            self._done.acquire()
+            while not self.done:
+                with self._done:
+                    pass
         except BaseException:
             self.abandoned = True
             raise
-        self._done.release()
 
     def get(self) -> T:
         """The answer of a ticket that is set, or its error raised."""

@@ -148,6 +148,12 @@ class Chains:
             del self._rings[chain.level]
         self.offer(chain, offset, priority)
 
+    def keep_turn(self, level: int, tenant: int) -> None:
+        """The chain whose turn it was had nothing to give: another key of its tenant is next."""
+        ring = self._rings.get(level)
+        if ring is not None and ring.tenants[-1] == tenant:
+            ring.tenants.rotate(1)
+
     def known(self, key: int) -> Chain | None:
         """The key's chain, if it has one."""
         return self._chains.get(key)

@@ -186,6 +186,12 @@ class Delivery:
             return 1
         return sum(v.partition.end - v.settled.count - v.leased for v in known.groups[group].views)
 
+    def assigned(self, topic: int, group: str, member: str) -> Assigned:
+        """What a member owns; it must be in the group."""
+        state = self._topic(topic).group(group)
+        state.members.require(member)
+        return self._assigned(state, member)
+
     def is_paused(self, topic: int, group: str) -> bool:
         """Whether the group gets nothing for now."""
         known = self.topics.get(topic)
@@ -381,6 +387,8 @@ class Delivery:
                 f"group {group.name!r} has members that own whole partitions; join it instead of "
                 "receiving, or receive with another group"
             )
+        while self._timers and self._timers[0][0] <= self.now_ms:
+            self._advance(self.now_ms)  # what has expired must not be delivered, however much it is
         deadline_ms = self.now_ms + command.lease_ms
         slices: list[Slice] = []
         for view, taken in self._take(group, command, slices):
@@ -683,8 +691,7 @@ class Delivery:
         topic = self._topic(command.topic)
         count = topic.unsettled()
         for partition in topic.partitions:
-            if partition.end:
-                partition.removed.add(partition.first, partition.end)
+            partition.removed.add(partition.first, partition.end)
         for group in topic.groups.values():
             for at, partition in enumerate(topic.partitions):
                 expired = group.views[at].expired
@@ -700,6 +707,7 @@ class Delivery:
             letters.remove(topic, partition, start, end, self.now_ms)
             count += end - start
         trim(topic, self.now_ms)
+        self._wake(topic)
         return Moved(count)
 
     def _on_redrive(self, command: Redrive) -> Reply:
@@ -725,6 +733,7 @@ class Delivery:
             self._wake(to)
             letters.remove(topic, partition, start, end, self.now_ms)
         trim(topic, self.now_ms)
+        self._wake(topic)
         return Moved(sum(end - start for _, _, start, end, _ in moves))
 
     # -- members -----------------------------------------------------------------------------------
@@ -739,8 +748,12 @@ class Delivery:
                 f"group {group.name!r} has leased messages out; settle them before joining it, "
                 "or join another group"
             )
+        fresh = command.member not in group.members.members
         member = group.members.join(command.member, command.session_ms, self.now_ms)
-        self._set_timer((member.deadline_ms, SESSION, topic.number, group.number, member.number, 0))
+        if fresh:
+            self._set_timer(
+                (member.deadline_ms, SESSION, topic.number, group.number, member.number, 0)
+            )
         self._wake(topic)
         return self._assigned(group, command.member)
 
@@ -756,7 +769,7 @@ class Delivery:
         topic = self._topic(command.topic)
         group = topic.group(command.group)
         members = group.members
-        members.beat(command.member, (), self.now_ms)
+        members.require(command.member)
         for partition, offset in command.offsets:
             if members.owner.get(partition) != command.member:
                 raise MemberFenced(
@@ -765,6 +778,7 @@ class Delivery:
                 )
             if offset > topic.partitions[partition].end:
                 raise InvalidRequest(f"partition {partition} has no offset {offset} yet")
+        members.beat(command.member, (), self.now_ms)
         count = 0
         for partition, offset in command.offsets:
             view = group.views[partition]
@@ -813,28 +827,30 @@ class Delivery:
         room = limits.EXPIRE_MAX
         while self._timers and self._timers[0][0] <= now_ms and room > 0:
             timer = heappop(self._timers)
-            _, kind, number, first, second, third = timer
-            topic = self.topics.get(number)
-            if topic is None:
+            when_ms, kind, number, first, second, third = timer
+            if not self._matters(timer):  # `dump` leaves it out, so it must do nothing
                 continue
+            topic = self.topics[number]
             match kind:
                 case 0:
-                    self._end_lease(topic, first, second, third)
+                    self._end_lease(topic, first, second, third, when_ms)
                 case 1:
-                    if self._matters(timer):  # a timer that `dump` leaves out must do nothing
-                        lives.setdefault((number, first), []).append((second, second + 1))
-                        room -= 1
+                    lives.setdefault((number, first), []).append((second, second + 1))
+                    room -= 1
                 case _:
                     self._end_session(topic, first, second)
         for (number, at), offsets in lives.items():
             self._end_lives(self.topics[number], at, merge(offsets))
 
-    def _end_lease(self, topic: Topic, number: int, partition: int, epoch: int) -> None:
+    def _end_lease(
+        self, topic: Topic, number: int, partition: int, epoch: int, when_ms: int
+    ) -> None:
+        """End what was held until `when_ms`; what ends later has a timer of its own, in its order."""
         group = self._numbered(topic, number)
         if group is None:
             return
         view = group.views[partition]
-        for start, end, attempt in view.release_due(epoch, self.now_ms):
+        for start, end, attempt in view.release_due(epoch, when_ms):
             group.timed_out += end - start
             self._retry(topic, group, view, start, end, attempt, 0, "lease expired")
             self._wake(topic)
@@ -889,7 +905,7 @@ class Delivery:
             return False
         if kind == LEASE:
             lease = group.views[second].leases.get(third)
-            return lease is not None and any(piece[3] <= timer[0] for piece in lease.held)
+            return lease is not None and any(piece[3] == timer[0] for piece in lease.held)
         return group.members.by_number(second) is not None
 
     def _wake(self, topic: Topic) -> None:

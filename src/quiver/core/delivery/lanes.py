@@ -71,17 +71,11 @@ class Lanes:
 
         It looks at no more than it takes: the piece may be the whole backlog.
         """
-        position, end, attempts = piece
-        count = 0
-        while position < end and count < limit:
-            stop = min(end, position + limit - count)
-            for low, high in settled.gaps(position, stop):
-                count += high - low
-                if taken and taken[-1][1] == low and taken[-1][2] == attempts:
-                    taken[-1] = (taken[-1][0], high, attempts)
-                else:
-                    taken.append((low, high, attempts))
-            position = stop
+        start, end, attempts = piece
+        found = list(settled.gaps(start, end, limit))
+        taken += [(low, high, attempts) for low, high in found]
+        count = sum(high - low for low, high in found)
+        position = found[-1][1] if count == limit else end
         if position < end:
             if isinstance(source, deque):
                 source.appendleft((position, end))

@@ -4,10 +4,10 @@ A moved message is not copied. The target gets an extent that points at the same
 """
 
 from quiver.core.delivery.offsets import Range, merge, subtract
-from quiver.core.delivery.partition import Columns, Extent, Partition, shift
+from quiver.core.delivery.partition import Extent, Partition, shift
 from quiver.core.delivery.topic import Topic
 from quiver.errors import InvalidRequest
-from quiver.model.commands import Attributes, Pick
+from quiver.model.commands import Pick
 from quiver.model.replies import Origin
 
 
@@ -25,10 +25,8 @@ def link(
         if extent.first >= end:
             break
         low, high = max(start, extent.first), min(end, extent.end)
-        columns = None
-        if extent.columns is not None:
-            old = extent.columns.attributes
-            columns = Columns.of(Attributes(old.keys, old.tenants, old.priorities))
+        row = extent.base + low - extent.first
+        columns = extent.columns.cut(row, high - low) if extent.columns is not None else None
         partition.append(
             high - low,
             extent.index,
@@ -36,7 +34,7 @@ def link(
             now_ms,
             extent.nbytes * (high - low) // extent.count,
             columns,
-            extent.base + low - extent.first,
+            0,
             origin and shift(origin, low - start),
         )
     target.catch_up(now_ms)

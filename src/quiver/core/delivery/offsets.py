@@ -52,6 +52,8 @@ class OffsetSet:
 
     def add(self, start: int, end: int) -> int:
         """Put `start … end` in; return how many were not in before."""
+        if start >= end:
+            return 0
         before = self.count
         first, last = start >> BITS, (end - 1) >> BITS
         if first == last:
@@ -68,11 +70,25 @@ class OffsetSet:
         chunk = offset >> BITS
         return bool(self._mask(chunk) >> (offset & (SIZE - 1)) & 1)
 
-    def gaps(self, start: int, end: int) -> Iterator[Range]:
-        """The ranges inside `start … end` that are not in the set, in order."""
+    def gaps(self, start: int, end: int, limit: int | None = None) -> Iterator[Range]:
+        """The ranges inside `start … end` that are not in the set, in order.
+
+        With a `limit`, only that many offsets, and nothing behind them is looked at.
+        """
+        left = end - start if limit is None else limit
+        for low, high in self._gaps(start, end, left):
+            yield low, min(high, low + left)
+            left -= high - low
+            if left <= 0:
+                return
+
+    def _gaps(self, start: int, end: int, enough: int) -> Iterator[Range]:
         open_at = -1
         position = start
         while position < end:
+            if open_at >= 0 and position - open_at >= enough:
+                yield open_at, position
+                return
             chunk = position >> BITS
             stop = min(end, (chunk + 1) << BITS)
             mask = self._mask(chunk)

@@ -38,6 +38,12 @@ class Columns:
             return None
         return cls(a)
 
+    def cut(self, row: int, rows: int) -> "Columns | None":
+        """The keys and priorities of some rows: what a message keeps when it moves."""
+        a = self.attributes
+        wide = slice(8 * row, 8 * (row + rows))
+        return Columns.of(Attributes(a.keys[wide], a.tenants[wide], a.priorities[row : row + rows]))
+
 
 class Extent:
     """Messages `first … first + count`, appended by one entry."""

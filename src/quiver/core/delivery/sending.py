@@ -64,8 +64,9 @@ def place(
             partition.append(piece.count, index, piece.row, now_ms, nbytes, columns, base)
             topic.sent += piece.count
         row += run.rows
-    if producer is not None:
+    if command.producer is not None and producer is not None:
         producer.sequence += rows
+        topic.producers[command.producer.name] = topic.producers.pop(command.producer.name)
     return Sent(tuple(placed))
 
 

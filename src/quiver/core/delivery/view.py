@@ -11,7 +11,7 @@ fairness.
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from typing import Any
 
 from quiver import limits
@@ -146,6 +146,7 @@ class View:
                 stop = self._admit(extent, low, high, now_ms)
                 if stop < high:
                     self.next = stop
+                    self._unremoved(stop, partition.end)  # what is gone counts as settled at once
                     return
             self.next = end
         if self.next < partition.end:
@@ -188,12 +189,12 @@ class View:
             del self.leases[epoch]
         return released
 
-    def release_due(self, epoch: int, now_ms: int) -> list[Taken]:
-        """End the lease on what it was to hold until `now_ms` at most."""
+    def release_due(self, epoch: int, when_ms: int) -> list[Taken]:
+        """End the lease on what it was to hold until `when_ms` at most."""
         lease = self.leases.get(epoch)
         if lease is None:
             return []
-        due = [(piece[0], piece[1]) for piece in lease.held if piece[3] <= now_ms]
+        due = [(piece[0], piece[1]) for piece in lease.held if piece[3] <= when_ms]
         return [taken for start, end in due for taken in self.release(epoch, start, end)]
 
     def settle(self, start: int, end: int, now_ms: int) -> None:
@@ -234,6 +235,8 @@ class View:
     def drop(self, start: int, end: int, now_ms: int) -> None:
         """These are gone without having been delivered; the places that name them will skip them."""
         self.settled.add(start, end)
+        if self.next in self.settled:
+            self.blocked_until_ms = 0
 
     def expire(self, ranges: list[Range], now_ms: int) -> None:
         """The life of these messages has ended; a lease on one may still be settled."""
@@ -384,6 +387,15 @@ class RangeView(View):
             return None
         return self.due[0][0] if self._strict and self.due else super().next_due_ms()
 
+    def drop(self, start: int, end: int, now_ms: int) -> None:
+        """As for any view; in strict order they also hold up nothing any more."""
+        super().drop(start, end, now_ms)
+        if self._strict:
+            self.due = [piece for piece in self.due if not self.settled.covers(piece[1], piece[2])]
+            heapify(self.due)
+            if self.next in self.settled:
+                self.blocked_until_ms = 0
+
     def ready_ranges(self) -> Iterator[Range]:
         """Everything that is ready, settled or not."""
         return self._lanes.ranges()
@@ -466,6 +478,7 @@ class KeyView(View):
             chain, offered, priority = turn
             head = chain.peek(self._holes)
             if head != offered and not self._may_take(head, priority, now_ms):
+                self._chains.keep_turn(priority, chain.tenant)
                 self._offer(chain, now_ms)
                 continue
             if not self._chains.blocks(chain.key):
