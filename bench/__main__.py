@@ -13,7 +13,7 @@ from bench import machine, report
 from bench.backlog import backlog
 from bench.compression import compression
 from bench.measure import Experiment, Row, Run
-from bench.receives import receives
+from bench.receives import receives, taking
 from bench.sends import bare, peers, singles
 
 RESULTS = Path(__file__).parent / "results"
@@ -21,6 +21,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "peers": peers,
     "bare": bare,
     "receives": receives,
+    "taking": taking,
     "singles": singles,
     "backlog": backlog,
     "compression": compression,

@@ -10,16 +10,14 @@ import pyarrow as pa
 
 import quiver
 from bench.content import bodies
-from bench.measure import Row, Run, Target, in_turns, timed
+from bench.measure import TURNS, Row, Run, Target, times
 from quiver import limits
 from quiver.batches.schema import TIME
 from quiver.node.engine import Engine
-from quiver.storage import codec
 
 SMALL = 1_000
-BATCH = 500  # rows of a batch: what fills a backlog, and what keeps it at its size
+BATCH = 500  # messages of a turn, and of the batches that fill a backlog and keep it at its size
 TAKEN = 100  # by one receive
-SLICE = 1_000  # messages leased and acked in one turn of one side
 KEYS = 100_000
 PRIORITIES = 10
 DELAY_MS = 20
@@ -57,7 +55,7 @@ KINDS = (
 
 
 class Backlog:
-    """A queue with so many messages waiting, before and after every slice that is taken."""
+    """A queue with so many messages waiting, before and after every turn."""
 
     def __init__(self, path: Path, kind: Kind, size: int) -> None:
         self.path = path
@@ -88,26 +86,24 @@ class Backlog:
             assert len(got) == TAKEN, f"{len(got)} of {TAKEN} messages ({self._kind.name})"
             self.queue.ack(got)
 
-    def slice(self) -> tuple[float, float]:
-        """Microseconds, and those of the processor, that a lease and ack takes by the message."""
-        wall = cpu = 0.0
-        for _ in range(SLICE // BATCH):
-            start, start_cpu = time.perf_counter(), time.process_time()
-            self._take(BATCH)
-            wall += time.perf_counter() - start
-            cpu += time.process_time() - start_cpu
-            self._send(BATCH)
-        return wall / SLICE * 1e6, cpu / SLICE * 1e6
+    def turn(self) -> tuple[float, float]:
+        """Seconds, and those of the processor, in which BATCH messages are leased and acked."""
+        start, start_cpu = time.perf_counter(), time.process_time()
+        self._take(BATCH)
+        spent = time.perf_counter() - start, time.process_time() - start_cpu
+        self._send(BATCH)
+        return spent
 
     def pause(self) -> float:
-        """Milliseconds to take the state as a snapshot does it, between two requests."""
-
-        def take(engine: Engine) -> None:
-            places = engine.wal.places(engine.core.live_indexes())
-            codec.encode_state([engine.core.dump(), places])
-
+        """Milliseconds in which the shard's thread takes the state; this one is then not written."""
         shard = self.queue._flows.shard
-        return shard.ask(lambda engine: timed(lambda: take(engine))).wait() * 1000
+
+        def take(engine: Engine) -> float:
+            start = time.perf_counter()
+            engine.begin_snapshot(shard.clock.now_ms())
+            return (time.perf_counter() - start) * 1000
+
+        return shard.ask(take).wait()
 
     def reopen(self) -> float:
         """Milliseconds from closed to open."""
@@ -129,37 +125,44 @@ def backlog(run: Run) -> Iterator[Row]:
 
 
 def _takes(run: Run, kind: Kind, small: Backlog, large: Backlog) -> Iterator[Row]:
-    turns: list[list[tuple[float, float]]] = [[], []]
-    for turn in range(run.rounds + 1):
-        for side, found in zip((large, small), turns, strict=True):
-            figures = side.slice()
-            if turn:
-                found.append(figures)
-    at_large, at_small = ([list(column) for column in zip(*found, strict=True)] for found in turns)
+    walls: tuple[list[float], list[float]] = ([], [])
+    processors: tuple[list[float], list[float]] = ([], [])
+    for counts in run.turns():
+        spent = [[0.0, 0.0], [0.0, 0.0]]
+        for _ in range(TURNS):
+            for at, side in enumerate((large, small)):
+                wall, processor = side.turn()
+                spent[at][0] += wall
+                spent[at][1] += processor
+        if counts:
+            for at in (0, 1):
+                walls[at].append(spent[at][0] / (TURNS * BATCH) * 1e6)
+                processors[at].append(spent[at][1] / (TURNS * BATCH) * 1e6)
     name, peer = f"lease + ack at {run.backlog:,}, {kind.name}", f"at {SMALL:,}"
     how = (
-        f"{kind.said}; receive(max_messages={TAKEN}) + ack, both synced, {SLICE:,} messages a turn "
-        "of each side; what was taken is sent again, unmeasured, so the backlog stays; a first turn "
-        "does not count, nor do the receives in which delays of the filled backlog end."
+        f"{kind.said}; receive(max_messages={TAKEN}) + ack, both synced, {BATCH} messages in each of "
+        f"{TURNS} turns a round; what was taken is sent again, unmeasured, so the backlog stays; a "
+        "first round does not count, nor do the receives in which delays of the filled backlog "
+        "end; a snapshot that falls into a turn does."
     )
     most = Target("<=", 1.5)
-    yield Row(name, at_large[0], peer, at_small[0], "µs/msg", how, most)
+    yield Row(name, walls[0], peer, walls[1], "µs/msg", how, most)
     yield Row(
-        "… in processor time", at_large[1], peer, at_small[1], "µs/msg",
+        f"{name}, processor time", processors[0], peer, processors[1], "µs/msg",
         "The same loops in processor time of the process, which no wait for the disk hides.", most,
     )  # fmt: skip
 
 
 def _stops(run: Run, kind: Kind, small: Backlog, large: Backlog) -> Iterator[Row]:
-    rounds = min(run.rounds, 3)
-    pauses = in_turns(rounds, large.pause, small.pause)
-    opened = in_turns(rounds, large.reopen, small.reopen)
+    paused = times(run, large.pause, small.pause)
+    opened = times(run, large.reopen, small.reopen)
     peer = f"at {SMALL:,}"
     yield Row(
-        "… snapshot pause", pauses[0], peer, pauses[1], "ms",
-        "How long the shard's thread takes the state as bytes; they are written by another thread.",
+        f"snapshot pause at {run.backlog:,}, {kind.name}", paused[0], peer, paused[1], "ms",
+        "How long the shard's thread sweeps and takes the state as bytes, and serves nobody; "
+        "another thread writes them.",
     )  # fmt: skip
     yield Row(
-        "… open", opened[0], peer, opened[1], "ms",
+        f"open at {run.backlog:,}, {kind.name}", opened[0], peer, opened[1], "ms",
         "connect to the directory: load the last snapshot, replay the log behind it.",
     )  # fmt: skip

@@ -1,10 +1,12 @@
-"""How figures are obtained: sides take turns, and it is the ratio of each turn that counts.
+"""How figures are obtained: sides take turns, and it is the ratio of each round that counts.
 
-A machine that is busy for a while slows all sides of a turn alike, so ratios of neighbours hold
-where figures of different minutes do not.
+A machine is never alone, and its disk may be ten times slower for a while. So in each round all
+sides work in many short turns, A B A B …, and what slows one slows its neighbour. The figures of a
+round are compared with each other, never with those of another.
 """
 
 import operator
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +14,9 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 from typing import Literal
+
+ROUNDS_MIN = 2  # however slow the machine is
+TURNS = 8  # of each side, in each round
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +33,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Two figures that were measured in turns: ours, and what it is held against."""
+    """Two figures that were measured in turns, one for each round: ours, and its peer's."""
 
     name: str
     ours: list[float]
@@ -55,9 +60,11 @@ class Run:
     """What the experiments share: where they may write, how long they may take."""
 
     def __init__(self, directory: Path, *, quick: bool) -> None:
+        self.quick = quick
         self.rounds = 3 if quick else 7
-        self.seconds = 0.15 if quick else 0.4  # of each side, in each round
+        self.seconds = 0.12 if quick else 0.4  # of each side, in each round
         self.backlog = 100_000 if quick else 1_000_000
+        self.patience = 3 if quick else 20  # seconds; past it, ROUNDS_MIN must do
         self._directory = directory
         self._numbers = count()
 
@@ -67,36 +74,98 @@ class Run:
         path.mkdir()
         return path
 
+    def turns(self) -> Iterator[bool]:
+        """The rounds: False for the first, which warms up and does not count."""
+        start = time.perf_counter()
+        for turn in range(self.rounds + 1):
+            if turn > ROUNDS_MIN and time.perf_counter() - start > self.patience:
+                return
+            yield turn > 0
+
 
 Experiment = Callable[[Run], Iterator[Row]]
-Side = Callable[[], float]
+Step = Callable[[], int]  # does some messages and returns how many
+Side = Callable[[float], tuple[int, float]]  # works for some seconds: how many, in what time
 
 
-def in_turns(rounds: int, *sides: Side) -> list[list[float]]:
-    """The figures of each side, A B A B …; a first round warms up and does not count."""
+def rates(run: Run, *sides: Side) -> list[list[float]]:
+    """How many a second each side does, by round."""
     figures: list[list[float]] = [[] for _ in sides]
-    for turn in range(rounds + 1):
+    for counts in run.turns():
+        done, spent = [0] * len(sides), [0.0] * len(sides)
+        for _ in range(TURNS):
+            for at, side in enumerate(sides):
+                number, seconds = side(run.seconds / TURNS)
+                done[at] += number
+                spent[at] += seconds
+        if counts:
+            for at, found in enumerate(figures):
+                found.append(done[at] / spent[at])
+    return figures
+
+
+def times(run: Run, *sides: Callable[[], float]) -> list[list[float]]:
+    """What each side measures of itself, by round; for things too slow for many turns."""
+    figures: list[list[float]] = [[] for _ in sides]
+    for counts in run.turns():
         for side, found in zip(sides, figures, strict=True):
             figure = side()
-            if turn:
+            if counts:
                 found.append(figure)
     return figures
 
 
-def rate(step: Callable[[], int], seconds: float) -> float:
-    """How many a second `step` does, which returns how many it did; repeated for `seconds`."""
-    done = 0
-    start = time.perf_counter()
-    while (passed := time.perf_counter() - start) < seconds:
-        done += step()
-    return done / passed
+def repeated(step: Step) -> Side:
+    """A side that repeats a step until its time is up."""
+
+    def work(seconds: float) -> tuple[int, float]:
+        done = 0
+        start = time.perf_counter()
+        while (passed := time.perf_counter() - start) < seconds:
+            done += step()
+        return done, passed
+
+    return work
 
 
-def timed(work: Callable[[], object]) -> float:
-    """The seconds that some work takes."""
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
+def repeated_until(messages: int, step: Step) -> Side:
+    """A side that repeats a step until it has done so many messages, however long that takes."""
+
+    def work(_: float) -> tuple[int, float]:
+        done = 0
+        start = time.perf_counter()
+        while done < messages:
+            more = step()
+            assert more > 0, "messages that were sent are missing"
+            done += more
+        return done, time.perf_counter() - start
+
+    return work
+
+
+def by_threads(threads: int, step: Step) -> Side:
+    """A side of several threads, from the moment they are let go until the last one is done."""
+
+    def work(seconds: float) -> tuple[int, float]:
+        counts = [0] * threads
+        ready = threading.Barrier(threads + 1)
+
+        def thread(at: int) -> None:
+            ready.wait()
+            until = time.perf_counter() + seconds
+            while time.perf_counter() < until:
+                counts[at] += step()
+
+        workers = [threading.Thread(target=thread, args=(at,)) for at in range(threads)]
+        for worker in workers:
+            worker.start()
+        ready.wait()
+        start = time.perf_counter()
+        for worker in workers:
+            worker.join()
+        return sum(counts), time.perf_counter() - start
+
+    return work
 
 
 def spread(figures: Sequence[float]) -> tuple[float, float, float]:

@@ -22,7 +22,10 @@ class PersistQueue:
     SQLiteQueue of version 1.1 takes it but commits (and syncs) every put all the same.
     """
 
-    settings = "SQLiteAckQueue as it comes: journal_mode=WAL, synchronous=FULL, a commit each put"
+    settings = (
+        "SQLiteAckQueue as it comes, a synced commit each put (PRAGMA says: journal_mode=wal, "
+        "synchronous=2, which is FULL)"
+    )
 
     def __init__(self, folder: Path) -> None:
         self._queue = persistqueue.SQLiteAckQueue(str(folder / "persist-queue"))
@@ -45,8 +48,8 @@ class LiteQueue:
     """`litequeue.LiteQueue`, made durable: it sets synchronous=NORMAL, which loses confirmed messages."""
 
     settings = (
-        "LiteQueue with synchronous=FULL set by us on its connection (its own NORMAL would not "
-        "sync what it confirms), journal_mode=WAL"
+        "LiteQueue on whose connection we set synchronous=FULL, as its own NORMAL would not sync "
+        "what it confirms (PRAGMA says: journal_mode=wal, synchronous=2, which is FULL)"
     )
 
     def __init__(self, folder: Path) -> None:

@@ -83,7 +83,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A receipt was used. `info` also if only some of those used together were accepted."""
+    """A receipt was used."""
 
     status: Status
     action: str

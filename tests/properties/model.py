@@ -82,7 +82,7 @@ FOREVER_MS = 10**12
 Kind = Literal["plain", "strict", "key", "fair"]
 Refusals = set[type[Exception]]
 Place = tuple[int, int]  # partition, offset
-Source = tuple[int, int, int, int]  # topic, partition, offset, group or 0
+Source = tuple[int, int, int, int, tuple[int, int]]  # topic, partition, offset, group, lease
 
 
 @dataclass(slots=True)
@@ -118,6 +118,7 @@ class Slot:
     attempts: int = 0
     due_ms: int = 0
     back: bool = False  # it had to wait or was tried before: it goes before fresh ones
+    unseen: bool = False  # it came while members were there, who need no leases
     epoch: int = 0
     deadline_ms: int = 0
 
@@ -144,7 +145,6 @@ class Turns:
     waiting: dict[str, tuple[int, int, int]] = field(default_factory=dict)  # head, priority, since
     last: dict[tuple[int, str], int] = field(default_factory=dict)  # priority, key
     last_tenant: dict[tuple[int, str], int] = field(default_factory=dict)
-    disturbed: dict[str, int] = field(default_factory=dict)  # tenant
 
 
 @dataclass(slots=True)
@@ -313,10 +313,12 @@ class Model:
                         self._fail(topic, group, (partition, offset), 0, "lease expired", core)
                 for name, (_, deadline_ms) in list(group.members.items()):
                     if deadline_ms <= now_ms:
-                        del group.members[name], group.owned[name]
+                        self._leave(topic, group, name)
         for topic in self.topics.values():
             self._end_lives(topic)
         self._settle_moves(core)
+        for topic in self.topics.values():
+            self._note_gone(topic, core)
 
     def _end_lives(self, topic: Topic) -> None:
         for partition, messages in enumerate(topic.partitions):
@@ -358,7 +360,8 @@ class Model:
         )
         slot.state = "settled"
         group.dead_lettered += 1
-        source = (topic.number, partition, offset, group.number)
+        lease = (slot.epoch, slot.deadline_ms)
+        source = (topic.number, partition, offset, group.number, lease)
         self._move(message, target, partition, origin, source)
 
     # -- messages that move --------------------------------------------------------------------------
@@ -395,14 +398,14 @@ class Model:
                 ]
                 found = stored(core, topic.number, partition, len(messages))
                 assert len(found) >= len(expected), "a moved message did not arrive"
-                arrived: dict[tuple[int, int, int], list[int]] = {}
+                arrived: dict[tuple[Any, ...], list[int]] = {}
                 for piece in found[: len(expected)]:
                     assert piece.offset == len(messages), "offsets have no gaps"
                     at = next((n for n, x in enumerate(expected) if _same(x.message, piece)), None)
                     assert at is not None, f"nobody moved {piece}"
                     moving = expected.pop(at)
-                    number, source, offset, group = moving.source
-                    arrived.setdefault((number, source, group), []).append(offset)
+                    number, source, offset, group, lease = moving.source
+                    arrived.setdefault((number, source, group, lease), []).append(offset)
                     place = (topic.number, partition, piece.offset)
                     only = topic.groups[moving.only].number if moving.only else 0
                     self.moves.append(
@@ -410,7 +413,7 @@ class Model:
                     )
                     self._append(topic, partition, moving.message, moving.only)
                 for offsets in arrived.values():
-                    assert offsets == sorted(offsets), "messages of one source keep their order"
+                    assert offsets == sorted(offsets), "what ends at the same time keeps its order"
         self._moving = []
 
     def _append(self, topic: Topic, partition: int, message: Message, only: str = "") -> None:
@@ -424,7 +427,7 @@ class Model:
 
     def _admit(self, group: Group, partition: int, message: Message) -> None:
         """A group sees a message for the first time."""
-        slot = Slot(back=message.deliver_at > self.now_ms)
+        slot = Slot(back=message.deliver_at > self.now_ms, unseen=bool(group.members))
         if message.over(self.now_ms) and not group.members:  # else it ends with the next entry
             slot.state = "settled"
             group.expired += 1
@@ -502,8 +505,8 @@ class Model:
             case Commit():
                 self._on_commit(command, reply)
             case Leave():
-                group = self.topics[command.topic].groups[command.group]
-                del group.members[command.member], group.owned[command.member]
+                topic = self.topics[command.topic]
+                self._leave(topic, topic.groups[command.group], command.member)
             case Tick():
                 if command.sweep:
                     self._trimmed.update(self.topics)
@@ -597,25 +600,28 @@ class Model:
         assert isinstance(reply, SentMany)
         assert len(reply.answers) == len(command.requests)
         run = row = 0
+        backlog = topic.unsettled()
         for count, answer in zip(command.requests, reply.answers, strict=True):
             runs = command.runs[run : run + count]
             length = sum(one.rows for one in runs)
             request = replace(command, runs=runs, requests=(count,), first_row=row)
-            refusals = self._send_refusals(topic, request)
+            refusals = self._send_refusals(topic, request, backlog)
             if isinstance(answer, Exception):
                 assert type(answer) in refusals, f"{answer!r} was not to be expected"
             else:
                 assert not refusals, f"should be refused with {refusals}"
+                before = topic.sent
                 self._store(topic, request, rows[row : row + length], packed_ms, answer)
+                backlog += topic.sent - before
             run += count
             row += length
         assert row == len(rows)
 
-    def _send_refusals(self, topic: Topic, send: Send, ahead: int = 0) -> Refusals:
+    def _send_refusals(self, topic: Topic, send: Send, backlog: int) -> Refusals:
         refusals: Refusals = set()
         rows = sum(run.rows for run in send.runs)
         limit = topic.policy.max_backlog
-        if limit is not None and topic.unsettled() + ahead + rows > limit:
+        if limit is not None and backlog + rows > limit:
             refusals.add(QueueFull)
         if send.producer is not None:
             epoch, count = topic.producers.get(send.producer.name, (0, 0))
@@ -739,6 +745,8 @@ class Model:
             assert priority == best, f"{got[at]} delivered before one of priority {best}"
             if not self.bounded:
                 self._check_turn(group.turns[partition], key, priority)
+            if self.bounded and offset in ready[key]:
+                self._prefer(group, partition, ready[key], offset)
             length = 1
             if self._blocks(topic, key):
                 length = min(per_key, len(ready[key]), len(got) - at)
@@ -754,6 +762,15 @@ class Model:
         return 0 if topic.kind == "strict" else topic.partitions[place[0]][place[1]].priority
 
     @staticmethod
+    def _prefer(group: Group, partition: int, chain: list[int], offset: int) -> None:
+        """What did not fit into an earlier receive goes before fresh ones, like what came back."""
+        slots = group.slots[partition]
+        alike = [other for other in chain if slots[other].back == slots[offset].back]
+        if alike[0] == offset:
+            chain.remove(offset)
+            chain.insert(0, offset)
+
+    @staticmethod
     def _blocks(topic: Topic, key: str) -> bool:
         return topic.kind == "key" and key != ""
 
@@ -764,9 +781,7 @@ class Model:
         turns = group.turns[partition]
         heads = {key: chain[0] for key, chain in chains.items() if chain}
         for key in list(turns.waiting):
-            head = turns.waiting[key][0]
-            if heads.get(key) != head:
-                turns.disturbed[key.partition("/")[0]] = turns.clock
+            if heads.get(key) != turns.waiting[key][0]:
                 del turns.waiting[key]
         for key, head in heads.items():
             priority = self._priority(topic, (partition, head))
@@ -786,8 +801,9 @@ class Model:
                 assert last <= since, f"{key!r} has a second turn before {other!r}"
             else:
                 their_last = turns.last_tenant.get((priority, other_tenant), 0)
-                calm = max(since, their_last, turns.disturbed.get(other_tenant, 0))
-                assert last_tenant <= calm, f"{tenant!r} has a second turn before {other!r}"
+                assert last_tenant <= max(since, their_last), (
+                    f"{tenant!r} has a second turn before {other!r}"
+                )
 
     @staticmethod
     def _take_turn(turns: Turns, key: str, priority: int) -> None:
@@ -889,7 +905,8 @@ class Model:
             if topic is None:
                 refusals.add(TopicNotFound)
                 continue
-            refusals |= self._send_refusals(topic, send, ahead[topic.number])
+            backlog = topic.unsettled() + ahead[topic.number]
+            refusals |= self._send_refusals(topic, send, backlog)
             ahead[topic.number] += sum(run.rows for run in send.runs)
         return refusals
 
@@ -1030,7 +1047,7 @@ class Model:
         for partition, offset in places:
             message = topic.partitions[partition][offset]
             origin = message.origin
-            source = (topic.number, partition, offset, 0)
+            source = (topic.number, partition, offset, 0, (0, 0))
             number = partition if origin is None else origin.partition
             if command.target is not None:
                 self._move(message, self.topics[command.target], number, origin, source)
@@ -1051,6 +1068,15 @@ class Model:
             group = self._new_group(topic, command.group, number, Position(), "at-least-once")
         group.members[command.member] = (command.session_ms, self.now_ms + command.session_ms)
         self._assigned(group, command.member, reply)
+
+    def _leave(self, topic: Topic, group: Group, member: str) -> None:
+        """A member is gone; with the last one messages are leased again, as if they came now."""
+        del group.members[member], group.owned[member]
+        if not group.members:
+            for partition, offset, slot in group.all_slots():
+                if slot.unseen:
+                    message = topic.partitions[partition][offset]
+                    slot.unseen, slot.back = False, message.deliver_at > self.now_ms
 
     def _heard_of(self, group: Group, member: str) -> None:
         session_ms, _ = group.members[member]
@@ -1112,6 +1138,17 @@ class Model:
 
     def _compare_stored(self, topic: Topic, core: Delivery, swept: bool) -> None:
         """What must be kept is there, what is gone stays away, what is done with was let go of."""
+        self._note_gone(topic, core)
+        for partition, messages in enumerate(topic.partitions):
+            pending = [
+                piece.offset for piece in stored(core, topic.number, partition, pending=True)
+            ]
+            assert pending == [o for o in range(len(messages)) if self._wanted(topic, partition, o)]
+            if topic.number in self._trimmed and topic.policy.retention.kind == "settled":
+                self._check_let_go(topic, partition, swept)
+
+    def _note_gone(self, topic: Topic, core: Delivery) -> None:
+        """See what is no longer stored, and that it may be so."""
         for partition, messages in enumerate(topic.partitions):
             found = {piece.offset: piece for piece in stored(core, topic.number, partition)}
             for offset, message in enumerate(messages):
@@ -1124,12 +1161,6 @@ class Model:
                     assert not message.removed, f"message {offset} is still there"
                     assert _same(message, piece), f"{piece} is not {message}"
             assert not found, f"messages nobody sent: {found}"
-            pending = [
-                piece.offset for piece in stored(core, topic.number, partition, pending=True)
-            ]
-            assert pending == [o for o in range(len(messages)) if self._wanted(topic, partition, o)]
-            if topic.number in self._trimmed and topic.policy.retention.kind == "settled":
-                self._check_let_go(topic, partition, swept)
 
     def _wanted(self, topic: Topic, partition: int, offset: int) -> bool:
         """Some group has not settled it, or there is no group."""
@@ -1164,11 +1195,16 @@ class Model:
         if not topic.groups:
             return
         messages = topic.partitions[partition]
-        batches: dict[int, list[int]] = {}
+        batches: list[list[int]] = []
         for offset, message in enumerate(messages):
-            if not message.gone:
-                batches.setdefault(message.index, []).append(offset)
-        for offsets in batches.values():
+            if message.gone:
+                continue
+            follows = batches and batches[-1][-1] == offset - 1
+            if follows and messages[offset - 1].index == message.index:
+                batches[-1].append(offset)
+            else:
+                batches.append([offset])
+        for offsets in batches:
             slots = [g.slots[partition][o] for g in topic.groups.values() for o in offsets]
             done = all(slot.state == "settled" for slot in slots)
             removed = all(messages[offset].removed for offset in offsets)
@@ -1221,7 +1257,7 @@ class Model:
         due_ms = core.next_due_ms(topic.number, group.name)
         told = [due for due in (tick_ms, due_ms) if due is not None]
         until_ms = min(told) - 1 if told else FOREVER_MS
-        if until_ms > self.now_ms:
+        if until_ms > self.now_ms and not core.is_ready(topic.number, group.name, self.now_ms):
             early = self.is_ready(topic, group, until_ms)
             assert not early, f"something of {group.name!r} is ready before anybody is told"
         leases = [slot for _, _, slot in group.all_slots() if slot.state == "leased"]

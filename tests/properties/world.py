@@ -10,7 +10,8 @@ on the disk, whatever that is part of.
 """
 
 import pickle
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any, ClassVar, Literal
@@ -392,6 +393,10 @@ class World:
                 rows += places[partition]
             counts.append(len(places))
         at = self.now_ms if packed_ms is None else packed_ms
+        if policy.order == "partition":
+            # A message whose life is over when it is stored ends with the next entry if it is
+            # behind a delayed one, and at once elsewhere. The model only knows the latter.
+            at = max(at, self.model.now_ms)
         batch = pack(rows, at)
         command = Send(
             topic,
@@ -404,18 +409,19 @@ class World:
 
     def transact(self, settles: Sequence[Settle], sends: Sequence[tuple[int, list[Row]]]) -> Ask:
         """Receipts and messages as one step."""
-        asks = [self.send(topic, [rows]) for topic, rows in sends]
+        at = max(self.now_ms, self.model.now_ms)
+        asks = [self.send(topic, [rows], packed_ms=at) for topic, rows in sends]
         commands: list[Send] = []
         rows: list[Row] = []
         for ask in asks:
             assert isinstance(ask.command, Send)
             commands.append(replace(ask.command, first_row=len(rows)))
             rows += ask.rows[0]
-        batch = pack(rows, self.now_ms) if rows else None
+        batch = pack(rows, at) if rows else None
         return Ask(
             Transact(tuple(settles), tuple(commands)),
             tuple(ask.rows[0] for ask in asks),
-            self.now_ms,
+            at,
             batch,
             encode(batch, None) if batch is not None else b"",
         )
@@ -444,15 +450,19 @@ class World:
     def _remember(self, reply: Any) -> None:
         """A consumer keeps its receipts, also when they are no longer good."""
         if isinstance(reply, Received) and reply.slices and not reply.settled:
-            offsets: dict[int, list[int]] = {}
-            for piece in singles(reply.slices):
-                offsets.setdefault(piece.partition, []).append(piece.offset)
-            for partition, found in offsets.items():
-                lease = Lease(
-                    reply.topic, reply.group, partition, reply.epoch, tuple(sorted(found))
-                )
-                self.leases.append(lease)
+            self.leases += self.leases_of(reply)
             del self.leases[:-30]
+
+    @staticmethod
+    def leases_of(reply: Received) -> list[Lease]:
+        """The receipts of one receive, by partition."""
+        offsets: dict[int, list[int]] = {}
+        for piece in singles(reply.slices):
+            offsets.setdefault(piece.partition, []).append(piece.offset)
+        return [
+            Lease(reply.topic, reply.group, partition, reply.epoch, tuple(sorted(found)))
+            for partition, found in offsets.items()
+        ]
 
     # -- the history -------------------------------------------------------------------------------
 
@@ -536,14 +546,14 @@ class World:
                     known = place if placed.partition >= 0 else None
                     places.append((status, known, placed.duplicate))
         keyed = self.policy(command.topic).keyed
-        for row, (result, place, duplicate) in zip(rows, places, strict=True):
+        for row, (result, where, duplicate) in zip(rows, places, strict=True):
             self.history.add(
                 told.Sent(
                     result,
                     row.body,
                     command.topic,
                     entry.now_ms,
-                    place,
+                    where,
                     (row.key or "") if keyed else "",
                     entry.ask.packed_ms + row.ttl_ms if row.ttl_ms else 0,
                     row.dedup_id,
@@ -576,26 +586,24 @@ class World:
     def _record_settle(
         self, status: Status, command: Settle, reply: Any, now_ms: int, transaction: int = 0
     ) -> None:
-        if isinstance(reply, Settled):
-            if reply.refused:
-                status = "info" if reply.count else "fail"
-        elif isinstance(reply, Exception):
-            status = "fail"
+        named = Counter(_seats(command.held))
+        refused = Counter(_seats(reply.refused)) if isinstance(reply, Settled) else Counter()
         deadline_ms = now_ms + command.lease_ms if command.action == "extend" else 0
-        for held in command.held:
-            for start, end in held.ranges:
-                for offset in range(start, end):
-                    self.history.add(
-                        told.Settled(
-                            status,
-                            command.action,
-                            (command.topic, command.group, held.partition, offset),
-                            held.epoch,
-                            now_ms,
-                            deadline_ms,
-                            transaction,
-                        )
-                    )
+        for partition, epoch, offset in named:
+            failed = isinstance(reply, Exception) or (
+                refused[partition, epoch, offset] == named[partition, epoch, offset]
+            )
+            self.history.add(
+                told.Settled(
+                    "fail" if failed else status,
+                    command.action,
+                    (command.topic, command.group, partition, offset),
+                    epoch,
+                    now_ms,
+                    deadline_ms,
+                    transaction,
+                )
+            )
 
     def _record_transaction(
         self, status: Status, command: Transact, reply: Any, entry: Written
@@ -664,15 +672,16 @@ class World:
         for topic in list(self.model.topics.values()):
             groups = [group.name for group in topic.groups.values()] or ["drain"]
             for group in groups:
-                reply = self.one(Receive(topic.number, group, 1_000, 10))
-                self._ack_all(reply)
+                while self._ack_all(self.one(Receive(topic.number, group, 1_000, 10))):
+                    pass
         return any(
             group.lag() for topic in self.model.topics.values() for group in topic.groups.values()
         )
 
-    def _ack_all(self, reply: Received) -> None:
+    def _ack_all(self, reply: Received) -> bool:
+        """Whether there was anything."""
         if reply.settled or not reply.slices:
-            return
+            return bool(reply.slices)
         offsets: dict[int, list[int]] = {}
         for piece in singles(reply.slices):
             offsets.setdefault(piece.partition, []).append(piece.offset)
@@ -681,6 +690,14 @@ class World:
             for partition, found in offsets.items()
         )
         self.one(Settle(reply.topic, reply.group, "ack", held))
+        return True
+
+
+def _seats(held: Sequence[Held]) -> Iterator[tuple[int, int, int]]:
+    """Partition, epoch and offset of everything that is held, once for each holding."""
+    for one in held:
+        offsets = {offset for start, end in one.ranges for offset in range(start, end)}
+        yield from ((one.partition, one.epoch, offset) for offset in sorted(offsets))
 
 
 def _nbytes(rows: Sequence[Row]) -> int:

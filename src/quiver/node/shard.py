@@ -457,6 +457,11 @@ class Shard:
     def _wake_due(self, round_: _Round, now_ms: int) -> None:
         """Try waiters whose time is up, or for whom a message has become due."""
         for topic in list(self._waiters):
+            there = [waiter for waiter in self._waiters[topic] if not waiter.ticket.abandoned]
+            if not there:
+                del self._waiters[topic]
+                continue
+            self._waiters[topic] = there
             due_ms = self._due_ms(topic)
             if (due_ms is not None and due_ms <= now_ms) or any(
                 waiter.until_ms <= now_ms for waiter in self._waiters[topic]

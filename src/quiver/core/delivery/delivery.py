@@ -522,7 +522,7 @@ class Delivery:
         elif command.action == "nack":
             group.nacked += count
         if command.action != "extend":
-            trim(topic, self.now_ms)
+            trim(topic, self.now_ms, [held.partition for held in command.held])
             if command.action == "nack" or topic.policy.order != "none":
                 self._wake(topic)
         return Settled(count, tuple(refused), deadline_ms if command.action == "extend" else 0)
@@ -748,9 +748,12 @@ class Delivery:
                 f"group {group.name!r} has leased messages out; settle them before joining it, "
                 "or join another group"
             )
-        fresh = command.member not in group.members.members
+        known = group.members.members.get(command.member)
+        before_ms = known.deadline_ms if known is not None else None
         member = group.members.join(command.member, command.session_ms, self.now_ms)
-        if fresh:
+        if (
+            before_ms is None or member.deadline_ms < before_ms
+        ):  # else its timer is set again in time
             self._set_timer(
                 (member.deadline_ms, SESSION, topic.number, group.number, member.number, 0)
             )

@@ -5,13 +5,16 @@ on (`trim`), and now and then anywhere (`sweep`), so that one that waits for a m
 month of others.
 """
 
+from collections.abc import Iterable
+
 from quiver.core.delivery.partition import Extent, Partition
 from quiver.core.delivery.topic import Topic
 
 
-def trim(topic: Topic, now_ms: int) -> None:
-    """Drop the oldest messages, up to the first that somebody needs."""
-    for partition in topic.partitions:
+def trim(topic: Topic, now_ms: int, numbers: Iterable[int] | None = None) -> None:
+    """Drop the oldest messages of some or all partitions, up to the first that somebody needs."""
+    for number in range(len(topic.partitions)) if numbers is None else numbers:
+        partition = topic.partitions[number]
         while (extent := partition.oldest()) is not None and _may_go(
             topic, partition, extent, now_ms
         ):
