@@ -13,6 +13,7 @@ ROWS = 1_000
 UNIT = "msgs/s"
 SENDS = f"send_batch of a record batch, {ROWS:,} x 100 B random bodies, one thread, one sync each"
 LOOP = "bare write + fdatasync"
+RESERVED = f"{LOOP}, reserved"
 
 
 def peers(run: Run) -> Iterator[Row]:
@@ -56,7 +57,7 @@ def bare(run: Run) -> Iterator[Row]:
     data = b"".join(map(memoryview, encode(batch)))
     messages = [quiver.Message(body) for body in content]
 
-    def write() -> int:
+    def write(loop: BareLoop) -> int:
         loop.write(data)
         return ROWS
 
@@ -67,21 +68,31 @@ def bare(run: Run) -> Iterator[Row]:
                     producer.send(body)
         return producer.confirmed
 
-    with quiver.connect(folder / "quiver") as queue, closing(BareLoop(folder)) as loop:
+    with (
+        quiver.connect(folder / "quiver") as queue,
+        closing(BareLoop(folder, reserve=False)) as growing,
+        closing(BareLoop(folder, reserve=True)) as reserved,
+    ):
         queue.create_topic("t")
-        ours, theirs, threads, listed, produced, memory = rates(
+        ours, grown, written, threads, listed, produced, memory = rates(
             run,
             repeated(lambda: queue.send_batch("t", batch).count),
-            repeated(write),
+            repeated(lambda: write(growing)),
+            repeated(lambda: write(reserved)),
             by_threads(4, lambda: queue.send_batch("t", batch).count),
             repeated(lambda: queue.send_batch("t", messages).count),
             repeated(produce),
             repeated(lambda: queue.send_batch("t", batch, durability="memory").count),
         )
-    same = f"a Python loop that appends the batch's {len(data):,} bytes to a file and syncs it"
-    yield Row("send_batch", ours, LOOP, theirs, UNIT, f"{SENDS}; {same}.", Target(">=", 0.6))
+    same = f"a Python loop that writes the batch's {len(data):,} bytes behind the others and syncs"
+    most = Target(">=", 0.6)
+    yield Row("send_batch", ours, LOOP, grown, UNIT, f"{SENDS}; {same}.", most)
     yield Row(
-        "send_batch, 4 threads", threads, LOOP, theirs, UNIT,
+        "send_batch", ours, RESERVED, written, UNIT,
+        f"{SENDS}; {same}, into space allocated ahead as Quiver's log does it.", most,
+    )  # fmt: skip
+    yield Row(
+        "send_batch, 4 threads", threads, RESERVED, written, UNIT,
         f"As above from four threads at once, which share syncs; {same}.",
     )  # fmt: skip
     yield Row(
@@ -111,7 +122,10 @@ def singles(run: Run) -> Iterator[Row]:
         loop.write(body)
         return 1
 
-    with quiver.connect(folder / "quiver") as queue, closing(BareLoop(folder)) as loop:
+    with (
+        quiver.connect(folder / "quiver") as queue,
+        closing(BareLoop(folder, reserve=True)) as loop,
+    ):
         queue.create_topic("t")
         many, one, theirs = rates(run, by_threads(64, send), repeated(send), repeated(write))
     yield Row(
@@ -120,11 +134,11 @@ def singles(run: Run) -> Iterator[Row]:
         "clock is) and from one.", Target(">=", 10),
     )  # fmt: skip
     yield Row(
-        "send, 64 threads", many, LOOP, theirs, UNIT,
-        "As above; a Python loop that appends 100 B to a file and syncs it: what no queue that "
-        "syncs each message by itself can exceed.",
+        "send, 64 threads", many, RESERVED, theirs, UNIT,
+        "As above; a Python loop that writes 100 B into space allocated ahead and syncs: what no "
+        "queue that syncs each message by itself can exceed.",
     )  # fmt: skip
     yield Row(
-        "send, 1 thread", one, LOOP, theirs, UNIT,
+        "send, 1 thread", one, RESERVED, theirs, UNIT,
         "A lone sender against the same loop: what is missing is the price of Python in between.",
     )  # fmt: skip

@@ -396,7 +396,7 @@ class World:
         if policy.order == "partition":
             # A message whose life is over when it is stored ends with the next entry if it is
             # behind a delayed one, and at once elsewhere. The model only knows the latter.
-            at = max(at, self.model.now_ms)
+            at = max(self.now_ms, self.model.now_ms)
         batch = pack(rows, at)
         command = Send(
             topic,

@@ -35,6 +35,18 @@ class Row:
     dedup_id: str | None
     nbytes: int
 
+    @property
+    def plain(self) -> bool:
+        """Whether there is nothing but a body."""
+        return not (
+            self.key
+            or self.headers
+            or self.priority
+            or self.delay_ms
+            or self.ttl_ms
+            or self.dedup_id
+        )
+
 
 def make_row(
     body: Any,
@@ -82,6 +94,8 @@ def pack(rows: Sequence[Row], now_ms: int) -> pa.RecordBatch:
     check_rows(len(rows))
     check_bytes(sum([row.nbytes for row in rows]))
     columns = {"body": pa.array([row.body for row in rows], schema.BODY)}
+    if all(row.plain for row in rows):
+        return schema.assemble(columns)
 
     def add(name: str, values: list[Any]) -> None:
         if values.count(None) < len(values):

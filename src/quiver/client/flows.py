@@ -176,12 +176,12 @@ class Flows:
         sync = given == "disk"
         handle = yield from self.handle(topic)
         try:
-            reply: SentReply = yield self.shard.send_row(handle, row, sync=sync)
+            placed, at = yield self.shard.send_row(handle, row, sync=sync)
         except TopicNotFound:
             self._handles.pop(topic, None)
             handle = yield from self.handle(topic)
-            reply = yield self.shard.send_row(handle, row, sync=sync)
-        return sent(reply.placed[0], given)
+            placed, at = yield self.shard.send_row(handle, row, sync=sync)
+        return sent(placed, at, given)
 
     def send_batch(
         self, topic: str, messages: Any, durability: Durability | None
@@ -582,12 +582,12 @@ def row_of(message: Any) -> Row:
     return make_row(message)
 
 
-def sent(placed: Placed, durability: Durability) -> Sent:
-    """What a single send is told."""
+def sent(placed: Placed, at: int, durability: Durability) -> Sent:
+    """What a single send is told: it is message `at` of those that were placed together."""
     return Sent(
-        f"{placed.index}-{placed.row}",
+        f"{placed.index}-{placed.row + at}",
         placed.partition,
-        placed.offset,
+        placed.offset + at,
         placed.duplicate,
         durability,
     )

@@ -27,7 +27,7 @@ from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
 from quiver.errors import DiskFull, Overloaded, QueueClosed, StorageFailed
 from quiver.model.commands import Command, Receive, Run, Send, Tick
-from quiver.model.replies import Outcome, Received, Sent, SentMany, Slice
+from quiver.model.replies import Outcome, Placed, Received, SentMany, Slice
 from quiver.model.topic import TopicPolicy
 from quiver.node.clock import Clock
 from quiver.node.engine import Engine, Proposal, Snapshot, Source, encode
@@ -80,8 +80,9 @@ class _SendRow:
 
     topic: TopicHandle
     row: Row
-    ticket: Ticket[Sent]
+    ticket: Ticket[tuple[Placed, int]]
     sync: bool
+    partition: int = 0
 
     @property
     def nbytes(self) -> int:
@@ -195,9 +196,14 @@ class Shard:
         self._submit(_Propose(Proposal(command, batch, encoded), ticket, sync))
         return ticket
 
-    def send_row(self, topic: TopicHandle, row: Row, *, sync: bool = True) -> Ticket[Sent]:
-        """Send one message, together with others that arrive at the same time."""
-        ticket: Ticket[Sent] = Ticket()
+    def send_row(
+        self, topic: TopicHandle, row: Row, *, sync: bool = True
+    ) -> Ticket[tuple[Placed, int]]:
+        """Send one message, together with others that arrive at the same time.
+
+        The ticket gets where they were placed together, and which of them this one is.
+        """
+        ticket: Ticket[tuple[Placed, int]] = Ticket()
         self._submit(_SendRow(topic, row, ticket, sync))
         return ticket
 
@@ -370,6 +376,7 @@ class Shard:
         return following
 
     def _add_rows(self, requests: list[_SendRow], round_: _Round, now_ms: int) -> None:
+        requests = _by_partition(requests)
         try:
             proposal = _together(requests, now_ms)
         except Exception as error:  # noqa: BLE001  # theirs, and told to them
@@ -380,13 +387,18 @@ class Shard:
         def answer(outcome: Outcome) -> None:
             reply = outcome.reply
             if isinstance(reply, Exception):
-                reply = SentMany((reply,) * len(requests))
+                for request in requests:
+                    request.ticket.fail(reply)
+                return
             assert isinstance(reply, SentMany)
-            for request, one in zip(requests, reply.answers, strict=True):
+            waiting = iter(requests)
+            for one in reply.answers:
                 if isinstance(one, Exception):
-                    request.ticket.fail(one)
-                else:
-                    request.ticket.resolve(one)
+                    next(waiting).ticket.fail(one)
+                    continue
+                for placed in one.placed:
+                    for at in range(placed.count):
+                        next(waiting).ticket.resolve((placed, at))
 
         round_.add(proposal, answer, sync=any(request.sync for request in requests))
 
@@ -527,16 +539,38 @@ class _NoSource(Source):
 _NOTHING = _NoSource()
 
 
-def _together(requests: list[_SendRow], now_ms: int) -> Proposal:
-    """One Send of many single messages to a topic."""
+def _by_partition(requests: list[_SendRow]) -> list[_SendRow]:
+    """The requests with those to one partition next to each other, in their order."""
     topic = requests[0].topic
-    batch = pack([request.row for request in requests], now_ms)
-    runs = tuple(
-        Run(topic.partitioner.one(request.row.key, topic.turn()), 1, request.row.nbytes)
-        for request in requests
-    )
+    found: dict[int, list[_SendRow]] = {}
+    for request in requests:
+        request.partition = topic.partitioner.one(request.row.key, topic.turn())
+        found.setdefault(request.partition, []).append(request)
+    return [request for together in found.values() for request in together]
+
+
+def _together(requests: list[_SendRow], now_ms: int) -> Proposal:
+    """One Send of many single messages to a topic, ordered by partition.
+
+    If a message may be refused by itself it is a request of its own. Otherwise all are one request
+    with a run for each partition: for a thousand messages the core has no more to do than for one,
+    and the log no more to keep.
+    """
+    topic = requests[0].topic
+    rows = [request.row for request in requests]
+    batch = pack(rows, now_ms)
+    runs: tuple[Run, ...]
+    if topic.policy.max_backlog is not None or any(row.dedup_id is not None for row in rows):
+        runs = tuple([Run(request.partition, 1, request.row.nbytes) for request in requests])
+        counts: tuple[int, ...] = (1,) * len(runs)
+    else:
+        sizes: dict[int, list[int]] = {}
+        for request in requests:
+            sizes.setdefault(request.partition, []).append(request.row.nbytes)
+        runs = tuple([Run(number, len(found), sum(found)) for number, found in sizes.items()])
+        counts = (len(runs),)
     attributes = attributes_of(batch, keyed=topic.policy.keyed)
-    command = Send(topic.number, runs, (1,) * len(requests), attributes)
+    command = Send(topic.number, runs, counts, attributes)
     return Proposal(command, batch, encode(batch, topic.policy.compression))
 
 
