@@ -13,7 +13,6 @@ from hypothesis import settings
 
 # The same examples every time, so that a red run means a change; "hunt" looks for new ones.
 settings.register_profile("dev", deadline=None, max_examples=100, derandomize=True)
-settings.register_profile("ci", deadline=None, max_examples=300, derandomize=True)
 settings.register_profile("hunt", deadline=None, max_examples=2_000, print_blob=True)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
