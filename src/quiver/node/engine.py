@@ -134,7 +134,8 @@ class Engine:
         try:
             records = self._append(accepted, now_ms)
         except DiskFull as full:
-            refused = full
+            # A new error: the old one's traceback keeps log files open, and so their disk space.
+            refused = DiskFull(str(full))
             self._full = True
             accepted = [proposal for proposal in proposals if proposal.urgent]
             try:
@@ -182,7 +183,8 @@ class Engine:
     def wants_snapshot(self) -> bool:
         """The log has grown enough to be worth the cost, or the disk is full and it would free some."""
         if self._full:
-            return self._dead() >= self._dead_bytes + limits.WAL_ALLOCATE_BYTES
+            step = min(limits.WAL_ALLOCATE_BYTES, self.wal.size_bytes // 8)
+            return self._dead() > self._dead_bytes + step
         grown = self.wal.appended_bytes
         entries = self.core.index - self._entries
         return grown >= max(limits.SNAPSHOT_LOG_BYTES, 2 * self._snapshot_bytes) or (
@@ -216,6 +218,7 @@ class Engine:
         """There was no room for the snapshot: try again when it would free more."""
         self._full = True
         self._dead_bytes = self._dead()
+        self.wal.take_back()
 
     def digest_state(self) -> list[Any]:
         """The whole state as plain data, for comparing engines."""

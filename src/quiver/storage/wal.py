@@ -94,6 +94,7 @@ class Wal:
         self._current: LogFile | None = None  # the last file, once everything was replayed
         self._opened = lru_cache(limits.WAL_FILES_OPEN_MAX)(partial(LogFile.open, files))
         self._failure: StorageFailed | None = None
+        self._lent = False  # reserved space was given back for a snapshot
 
     @classmethod
     def open(
@@ -196,6 +197,11 @@ class Wal:
                 self._opened.cache_clear()  # an open file keeps its disk space
                 self._files.sync_directory()
             self.appended_bytes = 0
+            self._lent = False
+
+    def take_back(self) -> None:
+        """There was no snapshot: reserve space again."""
+        self._lent = False
 
     def lend(self) -> None:
         """Give reserved space back to the disk, for a snapshot that will free more than that.
@@ -203,6 +209,7 @@ class Wal:
         A file without room of its own is begun, so that the last one may go as well.
         """
         with self._alive():
+            self._lent = True
             self._tip.file.truncate(self._tip.end)
             if self._tip.first <= self.last_index:  # an empty one would be replaced by itself
                 self._roll(allocate=0)
@@ -294,6 +301,11 @@ class Wal:
         file = self._tip.file
         room, wanted = file.size(), end + self._reserve_bytes
         if wanted <= room:
+            return
+        if self._lent:  # what is free is for the snapshot: take no more than must be
+            if not urgent:
+                raise DiskFull(f"{file.name}: the disk is full, and room is being made. Retry.")
+            file.allocate(end)
             return
         sizes = [wanted + -wanted % self._allocate_bytes, wanted]  # a step ahead, or what there is
         if urgent and end > room:

@@ -44,6 +44,7 @@ def test_lending_twice_with_nothing_between_harms_nothing():
     before = fill(wal, 2)
     wal.lend()
     wal.lend()
+    wal.take_back()
     after = fill(wal, 2)
     wal.close()
     again, found = open_log(files)
