@@ -3,8 +3,7 @@
 `DeliveryMachine` says what can happen; each test below fixes the order that its first topic
 promises and leaves everything else to chance: what messages carry, the other policies, who asks for
 what, when, and where the machine stops. To run one failure again, keep what hypothesis prints
-(`@reproduce_failure`), or run with `--hypothesis-seed`; `HYPOTHESIS_PROFILE=hunt` looks for new ones, twenty times as
-long.
+(`@reproduce_failure`); `HYPOTHESIS_PROFILE=hunt` looks for new ones, twenty times as long.
 """
 
 from collections.abc import Sequence
