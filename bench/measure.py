@@ -88,14 +88,14 @@ Step = Callable[[], int]  # does some messages and returns how many
 Side = Callable[[float], tuple[int, float]]  # works for some seconds: how many, in what time
 
 
-def rates(run: Run, *sides: Side) -> list[list[float]]:
+def rates(run: Run, *sides: Side, turns: int = TURNS) -> list[list[float]]:
     """How many a second each side does, by round."""
     figures: list[list[float]] = [[] for _ in sides]
     for counts in run.turns():
         done, spent = [0] * len(sides), [0.0] * len(sides)
-        for _ in range(TURNS):
+        for _ in range(turns):
             for at, side in enumerate(sides):
-                number, seconds = side(run.seconds / TURNS)
+                number, seconds = side(run.seconds / turns)
                 done[at] += number
                 spent[at] += seconds
         if counts:

@@ -127,7 +127,10 @@ def singles(run: Run) -> Iterator[Row]:
         closing(BareLoop(folder, reserve=True)) as loop,
     ):
         queue.create_topic("t")
-        many, one, theirs = rates(run, by_threads(64, send), repeated(send), repeated(write))
+        # Longer turns: letting 64 threads go and waiting for the last takes some milliseconds.
+        many, one, theirs = rates(
+            run, by_threads(64, send), repeated(send), repeated(write), turns=2
+        )
     yield Row(
         "send, 64 threads", many, "send, 1 thread", one, UNIT,
         "send of 100 B, each confirmed when synced, from 64 threads at once (started before the "

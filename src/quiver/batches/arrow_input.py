@@ -39,22 +39,29 @@ def accept(data: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
             f"a batch must be a pyarrow RecordBatch or Table, not {type(data).__name__}"
         )
     check_rows(data.num_rows)
-    _check_schema(data.schema)
+    bare = isinstance(data, pa.RecordBatch) and data.schema.equals(schema.BARE, check_metadata=True)
+    if not bare:
+        _check_schema(data.schema)
     try:
         data.validate()
-        check_bytes(data.nbytes)
+        nbytes = data.nbytes
+        check_bytes(nbytes)
+        if bare:  # nothing but bodies, which are what is sent most: there is nothing to convert
+            data.validate(full=True)
+            _check_values("body", data.column(0), nbytes)
+            return data
         chunked = {name: _chunks(data.column(name)) for name in data.schema.names}
         check_bytes(sum(_view_bytes(leaf) for leaf in _leaves(chunked)))
         data.validate(full=True)
         converter = _Converter()
         columns = {name: converter.column(name, chunks) for name, chunks in chunked.items()}
+        nbytes = sum(column.nbytes for column in columns.values())
+        check_bytes(nbytes)
         for name, values in columns.items():
-            _check_values(name, values)
+            _check_values(name, values, nbytes)
     except pa.ArrowException as error:
         raise InvalidBatch(f"Arrow finds the batch malformed: {error}") from error
-    batch = schema.assemble({name: column for name, column in columns.items() if _says(column)})
-    check_bytes(batch.nbytes)
-    return batch
+    return schema.assemble({name: column for name, column in columns.items() if _says(column)})
 
 
 # -- before the data is looked at ------------------------------------------------------------------
@@ -176,12 +183,15 @@ def _says(column: pa.Array) -> bool:
     return bool(column.null_count < len(column))
 
 
-def _check_values(name: str, column: pa.Array) -> None:
+def _check_values(name: str, column: pa.Array, nbytes: int) -> None:
+    """Hold a column of a batch of `nbytes` against the limits."""
     match name:
         case "body":
             if column.null_count:
                 row = pc.index(column.is_null(), pa.scalar(True)).as_py()
                 raise InvalidBatch(f"the body of row {row} is null: every message needs a body")
+            if nbytes <= limits.BODY_BYTES_MAX:
+                return  # so no single one can be too large
             lengths = pc.binary_length(column)
             _check_range(
                 name, lengths, 0, limits.BODY_BYTES_MAX, unit=" bytes", error=MessageTooLarge

@@ -23,6 +23,8 @@ NOTHING: Final = Attributes()
 
 def attributes_of(batch: pa.RecordBatch, *, keyed: bool) -> Attributes | None:
     """The attributes of all rows, or None if they are plain; of keys only if the topic is keyed."""
+    if batch.num_columns == 1:  # bodies: nothing to know
+        return None
     keys, tenants = _hashes(column(batch, "key")) if keyed else (b"", b"")
     found = Attributes(
         keys=keys,

@@ -37,6 +37,8 @@ NAMES: Final = tuple(TYPES)
 MASK_ALL: Final = (1 << len(FIELDS)) - 1
 MASK_BODY: Final = 1
 
+BARE: Final = pa.schema([FIELDS[0].with_nullable(True)])  # bodies only, as senders make them
+
 _BITS: Final = {name: 1 << place for place, name in enumerate(NAMES)}
 
 
@@ -74,9 +76,9 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _widened(batch: pa.RecordBatch, mask: int) -> pa.RecordBatch:
-    if mask_of(batch) == mask:
-        return batch
     schema = schema_of(mask)
+    if batch.schema.equals(schema):
+        return batch
     columns = [column(batch, field.name) for field in schema]
     filled = [
         pa.nulls(batch.num_rows, field.type) if values is None else values

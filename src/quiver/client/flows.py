@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 from quiver import limits
 from quiver.batches.arrow_input import accept
 from quiver.batches.attributes import attributes_of
-from quiver.batches.codec import decode
 from quiver.batches.output import columns, table
 from quiver.batches.rows import Row, make_row, pack
 from quiver.batches.schema import concat
@@ -231,7 +230,7 @@ class Flows:
         )
         encoded = encode(batch, handle.policy.compression)
         # Readers get what the log has: the sender may use the memory of his batch again.
-        return self.shard.propose(command, decode(encoded), encoded, sync=durability == "disk")
+        return self.shard.propose(command, None, encoded, sync=durability == "disk")
 
     def given(self, durability: Durability | None) -> Durability:
         """The durability a request gets: its own wish, or the queue's."""
@@ -429,9 +428,8 @@ class Flows:
             compression = compression or handle.policy.compression
         command = Transact(tuple(settles), tuple(commands))
         encoded = encode(concat(batches), compression) if batches else b""
-        whole = decode(encoded) if batches else None
         sync = self.durability == "disk"
-        reply: Transacted = yield self.shard.propose(command, whole, encoded, sync=sync)
+        reply: Transacted = yield self.shard.propose(command, None, encoded, sync=sync)
         return [sent_batch(one, self.durability) for one in reply.sent]
 
     # -- reading -----------------------------------------------------------------------------------

@@ -5,7 +5,9 @@ only after it was applied and, unless the sender asked for less, synced. The eng
 no clock and no chance of its own, so that a test can drive it, crash it and open it again.
 """
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,7 @@ import pyarrow as pa
 
 from quiver import limits
 from quiver.batches import codec as batch_codec
+from quiver.batches.codec import BytesLike
 from quiver.core.delivery import Delivery
 from quiver.errors import DiskFull, InvalidRequest, MessageTooLarge, QuiverError
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Send, Tick, Transact
@@ -37,7 +40,7 @@ class Proposal:
     __slots__ = ("batch", "command", "command_bytes", "encoded", "kind")
 
     def __init__(
-        self, command: Command, batch: pa.RecordBatch | None = None, encoded: bytes = b""
+        self, command: Command, batch: pa.RecordBatch | None = None, encoded: BytesLike = b""
     ) -> None:
         try:
             self.kind, self.command_bytes = codec.encode(command)
@@ -69,15 +72,41 @@ class Proposal:
                 return True
 
 
-def encode(batch: pa.RecordBatch, compression: Compression | None) -> bytes:
-    """The bytes of a batch as an entry carries them."""
-    return b"".join(batch_codec.encode(batch, compression))
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Around the making of many objects that stay, or go all at once.
+
+    Python would look for cycles among them again and again, which takes most of the time.
+    """
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def encode(batch: pa.RecordBatch, compression: Compression | None) -> pa.Buffer:
+    """The bytes of a batch as an entry carries them, in memory of their own.
+
+    Arrow's allocator has that memory at hand; for `bytes` of this size the system would give new
+    pages each time, which costs more than all the copying.
+    """
+    header, payload = batch_codec.encode(batch, compression)
+    buffer = pa.allocate_buffer(len(header) + payload.size)
+    view = memoryview(buffer).cast("B")
+    view[: len(header)] = header
+    view[len(header) :] = memoryview(payload).cast("B")
+    return buffer
 
 
 class Source:
     """Where readers get the batches of some slices: from memory, or later from the log."""
 
-    def __init__(self, cache: BatchCache, places: dict[int, pa.RecordBatch | Place]) -> None:
+    def __init__(
+        self, cache: BatchCache, places: dict[int, pa.RecordBatch | BytesLike | Place]
+    ) -> None:
         self._cache = cache
         self._places = places
 
@@ -85,8 +114,9 @@ class Source:
         """The batch of each slice; any thread may ask, also after the log let go of the file."""
         for piece in slices:
             found = self._places[piece.index]
-            if isinstance(found, Place):
-                found = batch_codec.decode(found.read())
+            if not isinstance(found, pa.RecordBatch):
+                encoded = found.read() if isinstance(found, Place) else found
+                found = batch_codec.decode(encoded)
                 self._cache.put(piece.index, found)
                 self._places[piece.index] = found
             yield found, piece
@@ -109,20 +139,26 @@ class Engine:
     def open(cls, files: Files, *, now_ms: int, secret: bytes, **sizes: int) -> "Engine":
         """Recover what the directory holds; found a new log with `secret` if it holds nothing."""
         snapshot.clean(files)
+        with without_gc():
+            engine = cls._recover(files, **sizes)
+        core = engine.core
+        if core.index == 0:
+            engine.commit([Proposal(Found(secret, now_ms))], now_ms=now_ms)
+        return engine
+
+    @classmethod
+    def _recover(cls, files: Files, **sizes: int) -> "Engine":
         saved = snapshot.load(files)
         core, places = Delivery(), []
         if saved is not None:
             state, places = codec.decode_state(saved[1])
             core = Delivery.load(state)
         wal = Wal.open(files, after=core.index, places=places, **sizes)
-        engine = cls(files, core, wal)
         for record in wal.replay():
             core.apply(
                 Entry(record.index, record.now_ms, codec.decode(record.kind, record.command))
             )
-        if core.index == 0:
-            engine.commit([Proposal(Found(secret, now_ms))], now_ms=now_ms)
-        return engine
+        return cls(files, core, wal)
 
     def commit(
         self, proposals: Sequence[Proposal], *, now_ms: int, sync: bool = True
@@ -171,7 +207,7 @@ class Engine:
 
     def source(self, slices: Iterable[Slice]) -> Source:
         """Hold on to the batches of these slices, so that they can be read later."""
-        places: dict[int, pa.RecordBatch | Place] = {}
+        places: dict[int, pa.RecordBatch | BytesLike | Place] = {}
         for piece in slices:
             if piece.index not in places:
                 places[piece.index] = self.cache.get(piece.index) or self.wal.locate(piece.index)
@@ -203,7 +239,8 @@ class Engine:
         if self._full:
             self.wal.lend()
         live = self.core.live_indexes()
-        payload = codec.encode_state([self.core.dump(), self.wal.places(live)])
+        with without_gc():
+            payload = codec.encode_state([self.core.dump(), self.wal.places(live)])
         self._entries = self.core.index
         self._snapshot_bytes = len(payload)
         return Snapshot(self._files, self.core.index, live, payload)

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from quiver import limits
 from quiver.batches.attributes import attributes_of
+from quiver.batches.codec import BytesLike
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
 from quiver.errors import DiskFull, Overloaded, QueueClosed, StorageFailed
@@ -74,15 +75,27 @@ class _Propose:
         return len(self.proposal.encoded)
 
 
-@dataclass(slots=True)
-class _SendRow:
-    """One message; those to one topic are sent together."""
+class _SendRow(Ticket[tuple[Placed, int]]):
+    """One message, and its own ticket; those to one topic are sent together."""
 
-    topic: TopicHandle
-    row: Row
-    ticket: Ticket[tuple[Placed, int]]
-    sync: bool
-    partition: int = 0
+    __slots__ = ("partition", "row", "shard", "sync", "topic")
+
+    def __init__(self, shard: "Shard", topic: TopicHandle, row: Row, *, sync: bool) -> None:
+        super().__init__()
+        self.shard: Shard | None = shard  # until it is submitted
+        self.topic = topic
+        self.row = row
+        self.sync = sync
+        self.partition = 0
+
+    def submit(self) -> None:
+        shard, self.shard = self.shard, None
+        if shard is not None:
+            shard.submit(self)
+
+    @property
+    def ticket(self) -> Ticket[tuple[Placed, int]]:
+        return self
 
     @property
     def nbytes(self) -> int:
@@ -187,13 +200,13 @@ class Shard:
         self,
         command: Command,
         batch: pa.RecordBatch | None = None,
-        encoded: bytes = b"",
+        encoded: BytesLike = b"",
         *,
         sync: bool = True,
     ) -> Ticket[Any]:
         """Do a command; the ticket gets its reply."""
         ticket: Ticket[Any] = Ticket()
-        self._submit(_Propose(Proposal(command, batch, encoded), ticket, sync))
+        self.submit(_Propose(Proposal(command, batch, encoded), ticket, sync))
         return ticket
 
     def send_row(
@@ -201,17 +214,16 @@ class Shard:
     ) -> Ticket[tuple[Placed, int]]:
         """Send one message, together with others that arrive at the same time.
 
-        The ticket gets where they were placed together, and which of them this one is.
+        It goes when somebody waits for the ticket, which gets where they were placed together, and
+        which of them this one is.
         """
-        ticket: Ticket[tuple[Placed, int]] = Ticket()
-        self._submit(_SendRow(topic, row, ticket, sync))
-        return ticket
+        return _SendRow(self, topic, row, sync=sync)
 
     def receive(self, command: Receive, wait_ms: int, *, sync: bool = True) -> Ticket[Grant]:
         """Lease messages, waiting up to `wait_ms` for the first."""
         ticket: Ticket[Grant] = Ticket()
         until_ms = self.clock.now_ms() + wait_ms
-        self._submit(_Receive(command, Proposal(command), ticket, until_ms, sync))
+        self.submit(_Receive(command, Proposal(command), ticket, until_ms, sync))
         return ticket
 
     def watch(
@@ -222,13 +234,13 @@ class Shard:
     ) -> Ticket[T | None]:
         """Ask for an answer, and when there may be one, until it is not None or the time is up."""
         ticket: Ticket[T | None] = Ticket()
-        self._submit(_Watch(topic, question, ticket, self.clock.now_ms() + wait_ms))
+        self.submit(_Watch(topic, question, ticket, self.clock.now_ms() + wait_ms))
         return ticket
 
     def ask(self, question: Callable[[Engine], T]) -> Ticket[T]:
         """Ask about the state; the question must not change it."""
         ticket: Ticket[T] = Ticket()
-        self._submit(_Ask(question, ticket))
+        self.submit(_Ask(question, ticket))
         return ticket
 
     def close(self) -> None:
@@ -241,7 +253,8 @@ class Shard:
                 self._inbox.put(_Close())
         self._thread.join()
 
-    def _submit(self, request: _Request) -> None:
+    def submit(self, request: _Request) -> None:
+        """Put a request into the inbox, or say why not."""
         if os.getpid() != self._pid:
             raise QueueClosed(
                 "this process was forked from the one that opened the queue, and only that one may "
@@ -396,9 +409,13 @@ class Shard:
                 if isinstance(one, Exception):
                     next(waiting).ticket.fail(one)
                     continue
+                answered = []
                 for placed in one.placed:
                     for at in range(placed.count):
-                        next(waiting).ticket.resolve((placed, at))
+                        request = next(waiting)
+                        request.value = (placed, at)
+                        answered.append(request)
+                Ticket.wake(answered)
 
         round_.add(proposal, answer, sync=any(request.sync for request in requests))
 

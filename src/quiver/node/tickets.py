@@ -1,7 +1,8 @@
 """The answer that a request waits for, in a thread or in an event loop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
@@ -15,16 +16,20 @@ class Ticket(Generic[T]):
     hundred thousand make the difference.
     """
 
-    __slots__ = ("_callback", "_done", "abandoned", "done", "error", "value")
+    __slots__ = ("_callback", "_done", "_next", "abandoned", "done", "error", "value")
 
     def __init__(self) -> None:
         self._done = Lock()
         self._done.acquire()
         self._callback: Callable[[], Any] | None = None
+        self._next: Ticket[T] | None = None  # whom to wake, once awake
         self.abandoned = False
         self.done = False
         self.value: T | None = None
         self.error: BaseException | None = None
+
+    def submit(self) -> None:
+        """Make the request, if it is not made before there is a ticket for it."""
 
     def resolve(self, value: T) -> None:
         """Here is the answer."""
@@ -36,12 +41,25 @@ class Ticket(Generic[T]):
         self.error = error
         self._finish()
 
-    def _finish(self) -> None:
-        self.done = True
-        self._done.release()
-        if self._callback is not None:
-            with suppress(Exception):  # an event loop that is gone is not our trouble
-                self._callback()
+    @staticmethod
+    def wake(tickets: "Sequence[Ticket[T]]") -> None:
+        """Those who wait for these tickets have their answers: each that is woken wakes the next.
+
+        Only one thread of Python runs at a time. If all were woken at once they would fight for
+        their turn, and each would be woken twice; like this one wakes up while the one before it
+        finishes (64 threads: a quarter more sends). Nobody may keep the baton: these are tickets
+        whose request is made by the wait itself, and who is interrupted there passes it on.
+        """
+        for ticket, following in pairwise(tickets):
+            ticket._next = following
+        for ticket in tickets:
+            ticket.done = True
+            if ticket._callback is not None:
+                ticket._call_back()
+                ticket._pass_on()
+            elif ticket.abandoned:
+                ticket._pass_on()
+        tickets[0]._done.release()
 
     def wait(self) -> T:
         """Block this thread until it is set; the answer, or the error raised."""
@@ -51,12 +69,16 @@ class Ticket(Generic[T]):
     def wait_done(self) -> None:
         """Block this thread until it is set; an interrupt (Ctrl-C) abandons it."""
         try:
+            self.submit()
             while not self.done:
                 with self._done:
                     pass
         except BaseException:
             self.abandoned = True
             raise
+        finally:
+            if self._next is not None:
+                self._pass_on()
 
     def get(self) -> T:
         """The answer of a ticket that is set, or its error raised."""
@@ -72,5 +94,24 @@ class Ticket(Generic[T]):
         """
         before = self._callback
         self._callback = callback if before is None else lambda: (before(), callback())
+        self.submit()
         if self.done:
             callback()
+            self._pass_on()
+
+    def _finish(self) -> None:
+        self.done = True
+        self._done.release()
+        if self._callback is not None:
+            self._call_back()
+
+    def _call_back(self) -> None:
+        assert self._callback is not None
+        with suppress(Exception):  # an event loop that is gone is not our trouble
+            self._callback()
+
+    def _pass_on(self) -> None:
+        following, self._next = self._next, None
+        if following is not None:
+            with suppress(RuntimeError):  # another thread has done it just now
+                following._done.release()

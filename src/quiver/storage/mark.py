@@ -47,7 +47,7 @@ class Mark:
         """Everything up to `index` is on disk."""
         slot = _SLOT.pack(_MAGIC, index)
         with suppress(DiskFull):  # an old mark is weaker, not wrong
-            self._opened().write(self._next * _SLOT_BYTES, [slot, _CRC.pack(crc32c(slot))])
+            self._opened().write(self._next * _SLOT_BYTES, [slot + _CRC.pack(crc32c(slot))])
             self.index, self._next = index, 1 - self._next
 
     def sync(self) -> None:

@@ -36,7 +36,6 @@ recovery. From then on every call raises `StorageFailed`.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise, zip_longest
@@ -66,6 +65,22 @@ class Place:
     def read(self) -> bytes:
         """The bytes of the batch, checked."""
         return self.log.read_batch(self.index, self.position)
+
+
+class _Alive:
+    """Around everything that changes files: the first failure is the last."""
+
+    __slots__ = ("_wal",)
+
+    def __init__(self, wal: Wal) -> None:
+        self._wal = wal
+
+    def __enter__(self) -> None:
+        self._wal._check_alive()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, StorageFailed):
+            self._wal._failure = error
 
 
 class Wal:
@@ -134,7 +149,7 @@ class Wal:
 
     def append(self, records: Sequence[Record], *, urgent: bool) -> None:
         """Write entries that continue the log, all or none; the next `sync` makes them durable."""
-        with self._alive():
+        with _Alive(self):
             if self._tip.end >= self._file_bytes:
                 self._roll(allocate=self._allocate_bytes)
             log, position = self._tip, self._tip.end
@@ -157,7 +172,7 @@ class Wal:
 
     def sync(self) -> None:
         """Return when everything appended is durable."""
-        with self._alive():
+        with _Alive(self):
             if self.synced_index < self.last_index:
                 self._tip.file.sync()
                 self.synced_index = self.last_index
@@ -180,7 +195,7 @@ class Wal:
 
     def keep(self, live: Iterable[int], *, before: int) -> None:
         """Up to `before`, the index of a saved snapshot, only the batches of `live` are needed."""
-        with self._alive():
+        with _Alive(self):
             kept = {index: self._places[index] for index in live}
             kept |= {index: place for index, place in self._places.items() if index > before}
             self._places = kept
@@ -208,7 +223,7 @@ class Wal:
 
         A file without room of its own is begun, so that the last one may go as well.
         """
-        with self._alive():
+        with _Alive(self):
             self._lent = True
             self._tip.file.truncate(self._tip.end)
             if self._tip.first <= self.last_index:  # an empty one would be replaced by itself
@@ -328,16 +343,6 @@ class Wal:
             # found by a recovery, so it is taken back durably.
             log.file.truncate(log.end)
             log.file.sync()
-            raise
-
-    @contextmanager
-    def _alive(self) -> Iterator[None]:
-        """Around everything that changes files: the first failure is the last."""
-        self._check_alive()
-        try:
-            yield
-        except StorageFailed as failure:
-            self._failure = failure
             raise
 
     def _check_alive(self) -> None:

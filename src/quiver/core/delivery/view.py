@@ -324,20 +324,26 @@ class RangeView(View):
             self._lanes.add(start, end, 0)
             return end
         shift = extent.base - extent.first
+        waits: list[list[int]] = []  # due_ms, priority, start, end: alike, and in a row
         for offset in range(start, end):
             row = offset + shift
             if columns.expires_at and 0 < columns.expires_at[row] <= now_ms:
                 self.expired += 1
                 self.settled.add(offset, offset + 1)
                 continue
-            if columns.deliver_at and columns.deliver_at[row] > now_ms:
-                if self._strict:
-                    self.blocked_until_ms = columns.deliver_at[row]
-                    return offset
-                self._park(columns.deliver_at[row], offset, offset + 1, 0)
-                continue
             priority = columns.priorities[row] if columns.priorities and not self._strict else 0
-            self._lanes.add(offset, offset + 1, priority)
+            due_ms = columns.deliver_at[row] if columns.deliver_at else 0
+            if due_ms <= now_ms:
+                self._lanes.add(offset, offset + 1, priority)
+            elif self._strict:
+                self.blocked_until_ms = due_ms
+                return offset
+            elif waits and waits[-1][:2] == [due_ms, priority] and waits[-1][3] == offset:
+                waits[-1][3] = offset + 1
+            else:
+                waits.append([due_ms, priority, offset, offset + 1])
+        for due_ms, _, low, high in waits:
+            self._park(due_ms, low, high, 0)
         return end
 
     def levels(self) -> list[int]:
