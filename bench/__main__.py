@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import signal
 import sys
 import time
 from pathlib import Path
@@ -39,18 +40,24 @@ def main() -> int:
         return 2
     facts = machine.facts(options.dir)
     report.show_facts(console, facts)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that directories are removed
     rows: dict[str, list[Row]] = {}
+    waited: dict[str, float] = {}
     start = time.perf_counter()
     for name in options.only or EXPERIMENTS:
         with TemporaryDirectory(prefix="tmp-", dir=options.dir) as directory:
             run = Run(Path(directory), quick=options.quick)
+            wait = machine.ProcessorWait()
             with console.status(f"measuring: {name}"):
                 rows[name] = list(EXPERIMENTS[name](run))
-        report.show_rows(console, name, rows[name])
+            waited[name] = wait.share()
+        report.show_rows(console, name, rows[name], waited[name])
     seconds = round(time.perf_counter() - start, 1)
     found = [row for experiment in rows.values() for row in experiment]
-    report.show_verdict(console, found)
-    content = report.as_json(facts, rows, seconds=seconds, quick=options.quick)
+    report.show_verdict(console, found, waited)
+    content = report.as_json(
+        facts, rows, seconds=seconds, quick=options.quick, waited_for_processor=waited
+    )
     for path in filter(None, (RESULTS / "latest.json", options.json)):
         path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
         console.print(f"[dim]{seconds} s; written to {path}[/]", highlight=False)

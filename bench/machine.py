@@ -3,9 +3,11 @@
 import os
 import platform
 import sqlite3
+import time
 from importlib.metadata import version
 from pathlib import Path
 
+WAIT_MAX = 0.05  # share of the time; a thread that waits longer for a processor is not alone
 LIBRARIES = ("quiver-mq", "pyarrow", "msgspec", "crc32c", "persist-queue", "litequeue")
 IN_MEMORY = {"tmpfs", "ramfs", "devtmpfs"}
 
@@ -50,6 +52,26 @@ def file_system(directory: Path) -> tuple[str, str, str]:
         if path.is_relative_to(mounted) and len(mounted) >= len(best[1]):
             best = (right.split()[0], mounted, right.split()[2])
     return best
+
+
+class ProcessorWait:
+    """How much of the time this thread was ready to run, and others had the processors.
+
+    It is what makes figures worthless without any sign: a sync of a tenth of a millisecond takes
+    four if another process has the processor when it ends.
+    """
+
+    def __init__(self) -> None:
+        self._start_ns = time.perf_counter_ns()
+        self._waited_ns = self._so_far()
+
+    def share(self) -> float:
+        passed = time.perf_counter_ns() - self._start_ns
+        return (self._so_far() - self._waited_ns) / passed
+
+    @staticmethod
+    def _so_far() -> int:
+        return int(Path("/proc/thread-self/schedstat").read_text().split()[1])
 
 
 def _processor() -> str:

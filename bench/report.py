@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
+from bench.machine import WAIT_MAX
 from bench.measure import Row, spread
 
 VERDICTS = {True: "[green]PASS[/]", False: "[red]below[/]", None: ""}
@@ -18,8 +19,11 @@ def show_facts(console: Console, facts: dict[str, str]) -> None:
     console.print()
 
 
-def show_rows(console: Console, experiment: str, rows: Sequence[Row]) -> None:
-    """One experiment as a table, and below it how each of its rows was obtained."""
+def show_rows(console: Console, experiment: str, rows: Sequence[Row], waited: float) -> None:
+    """One experiment as a table, and below it how each of its rows was obtained.
+
+    `waited` is the share of the time in which other processes had the processors.
+    """
     table = Table(title=experiment, title_justify="left", title_style="bold")
     table.add_column("")
     table.add_column("Quiver")
@@ -32,18 +36,27 @@ def show_rows(console: Console, experiment: str, rows: Sequence[Row]) -> None:
     for number, row in enumerate(rows, 1):
         target = f"{row.target.sign} {row.target.value:g}" if row.target else ""
         ours, theirs = _figure(row.ours, row.unit), _figure(row.theirs, row.unit)
-        verdict = VERDICTS[row.met]
+        verdict = VERDICTS[row.met] + ("?" if waited > WAIT_MAX and row.target else "")
         table.add_row(str(number), row.name, ours, row.peer, theirs, _ratio(row), target, verdict)
     console.print(table)
+    if waited > WAIT_MAX:
+        console.print(
+            f" [yellow]Not to be trusted[/]: for {waited:.0%} of the time other processes had the "
+            "processors. Ratios may be wrong either way; repeat it on an idle machine.",
+            highlight=False,
+        )
     for number, row in enumerate(rows, 1):
         console.print(Padding(f"[dim]{number}. {row.how}[/]", (0, 0, 0, 1)), highlight=False)
     console.print()
 
 
-def show_verdict(console: Console, rows: Sequence[Row]) -> None:
+def show_verdict(console: Console, rows: Sequence[Row], waited: dict[str, float]) -> None:
     aimed = [row for row in rows if row.target is not None]
     missed = [row for row in aimed if not row.met]
     console.print(f"{len(aimed) - len(missed)} of {len(aimed)} targets met.")
+    noisy = [name for name, share in waited.items() if share > WAIT_MAX]
+    if noisy:
+        console.print(f"[yellow]Not to be trusted[/], the machine was busy: {', '.join(noisy)}.")
     for row in missed:
         assert row.target is not None
         console.print(

@@ -284,9 +284,9 @@ class Model:
     def is_ready(self, topic: Topic, group: Group, now_ms: int) -> bool:
         """A receive would get something."""
         return any(
-            self.available(topic, group, partition, now_ms).get(key)
+            chain
             for partition in range(len(topic.partitions))
-            for key in self.available(topic, group, partition, now_ms)
+            for chain in self.available(topic, group, partition, now_ms).values()
         )
 
     def ready_groups(self, now_ms: int) -> set[tuple[int, int]]:
@@ -300,11 +300,14 @@ class Model:
 
     # -- time --------------------------------------------------------------------------------------
 
-    def pass_time(self, now_ms: int, core: Delivery) -> None:
-        """End the leases, lives and sessions that are due."""
+    def pass_time(self, now_ms: int, core: Delivery | None) -> None:
+        """End the leases, lives and sessions that are due; without a core, there are none."""
         assert now_ms >= self.now_ms
         self.now_ms = now_ms
         self._trimmed = set()
+        if core is None:
+            self._check_nothing_due()
+            return
         for topic in list(self.topics.values()):
             for group in topic.groups.values():
                 for partition, offset, slot in group.all_slots():
@@ -319,6 +322,17 @@ class Model:
         self._settle_moves(core)
         for topic in self.topics.values():
             self._note_gone(topic, core)
+
+    def _check_nothing_due(self) -> None:
+        for topic in self.topics.values():
+            for group in topic.groups.values():
+                for _, _, slot in group.all_slots():
+                    assert slot.state != "leased" or slot.deadline_ms > self.now_ms
+                for _, deadline_ms in group.members.values():
+                    assert deadline_ms > self.now_ms
+            for messages in topic.partitions:
+                for message in messages:
+                    assert message.removed or message.gone or not message.over(self.now_ms)
 
     def _end_lives(self, topic: Topic) -> None:
         for partition, messages in enumerate(topic.partitions):
@@ -643,7 +657,7 @@ class Model:
                 return
             topic.producers[send.producer.name] = (epoch, count + len(rows))
         partitions = [run.partition for run in send.runs for _ in range(run.rows)]
-        places = [replace(p, **_single(p, at)) for p in answer.placed for at in range(p.count)]
+        places = _places(answer)
         assert len(places) == len(rows) == len(partitions)
         for at, (row, partition, place) in enumerate(zip(rows, partitions, places, strict=True)):
             known = topic.dedup.get(row.dedup_id or "")
@@ -1301,18 +1315,29 @@ def stored(
 
 def singles(pieces: Sequence[Slice]) -> list[Slice]:
     """Slices of one message each."""
-    return [replace(piece, **_single(piece, at)) for piece in pieces for at in range(piece.count)]
+    return [
+        Slice(
+            piece.partition,
+            piece.offset + at,
+            1,
+            piece.index,
+            piece.row + at,
+            piece.time_ms,
+            piece.attempt,
+            piece.origin and replace(piece.origin, offset=piece.origin.offset + at),
+        )
+        for piece in pieces
+        for at in range(piece.count)
+    ]
 
 
-def _single(piece: Slice | Placed, at: int) -> dict[str, Any]:
-    changed: dict[str, Any] = {
-        "offset": piece.offset + at,
-        "row": piece.row + at,
-        "count": 1,
-    }
-    if isinstance(piece, Slice) and piece.origin is not None:
-        changed["origin"] = replace(piece.origin, offset=piece.origin.offset + at)
-    return changed
+def _places(answer: Sent) -> list[Placed]:
+    """The places of a send's messages, one by one."""
+    return [
+        replace(piece, offset=piece.offset + at, row=piece.row + at, count=1)
+        for piece in answer.placed
+        for at in range(piece.count)
+    ]
 
 
 def _ranges(offsets: Sequence[int]) -> tuple[tuple[int, int], ...]:

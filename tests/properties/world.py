@@ -140,7 +140,7 @@ class World:
         index = first
         for ask, outcome in zip(asks, outcomes, strict=True):
             if isinstance(outcome.reply, DiskFull):
-                assert self.files.capacity_bytes is not None
+                self._check_full()
                 self._refused(ask)
                 continue
             entry = Written(index, now_ms, ask, outcome)
@@ -166,21 +166,22 @@ class World:
         self.sound = False
         ask, index, now_ms = entry.ask, entry.index, entry.now_ms
         before = self.model.ready_groups(now_ms)
-        later = Delivery.load(codec.decode_state(self.state))
-        later.apply(Entry(index, now_ms, Tick()))
         core = Delivery.load(codec.decode_state(self.state))
+        assert codec.encode_state(core.dump()) == self.state, "a state is not what was saved"
+        due_ms = core.next_tick_ms()
+        later = None
+        if due_ms is not None and due_ms <= now_ms:
+            later = self._later(index, now_ms)
         command = codec.decode(*codec.encode(ask.command))
         outcome = core.apply(Entry(index, now_ms, command))
         if entry.outcome is not None:
             assert plain(outcome) == plain(entry.outcome), "a loaded state answers differently"
         if isinstance(outcome.reply, Exception):
-            changed = "a refused command changed something"
-            assert forgetful(core.dump()) == forgetful(later.dump()), changed
-        core.check()
-        state = codec.encode_state(core.dump())
-        loaded = Delivery.load(codec.decode_state(state)).dump()
-        assert codec.encode_state(loaded) == state, "a state is not what it was saved as"
-        self.state = state
+            unchanged = forgetful((later or self._later(index, now_ms)).dump())
+            assert forgetful(core.dump()) == unchanged, "a refused command changed something"
+        if entry.outcome is None:
+            core.check()
+        self.state = codec.encode_state(core.dump())
         self.model.pass_time(now_ms, later)
         self.model.do(index, command, ask.rows, ask.packed_ms, outcome, core)
         self.model.compare(core, swept=isinstance(command, Tick) and command.sweep)
@@ -191,6 +192,12 @@ class World:
             assert command.topic in woken, "whoever waits for a group must hear that it is gone"
         self._record(entry, outcome)
         self.sound = True
+
+    def _later(self, index: int, now_ms: int) -> Delivery:
+        """The state after time has passed and nothing else has happened."""
+        core = Delivery.load(codec.decode_state(self.state))
+        core.apply(Entry(index, now_ms, Tick()))
+        return core
 
     def _new(self, topic: int, group: int) -> bool:
         """Nobody can wait yet for a group that this entry has made."""
@@ -281,7 +288,9 @@ class World:
     # -- snapshots and the disk --------------------------------------------------------------------
 
     def begin_snapshot(self) -> None:
-        """Take the state to be saved."""
+        """Take the state to be saved, unless one is being saved."""
+        if self.snapshot is not None:
+            return
         index, now_ms = self.engine.core.index + 1, max(self.now_ms, self.engine.core.now_ms)
         sweep = Written(index, now_ms, Ask(Tick(sweep=True)))
         if self.files.crash_at is not None:
@@ -292,7 +301,7 @@ class World:
             self._crashed([sweep])
             return
         except DiskFull:
-            assert self.files.capacity_bytes is not None
+            self._check_full()
             return
         if self.engine.core.index == index:
             if self._checkpoint is not None:
@@ -312,8 +321,9 @@ class World:
         except SimulatedCrash:
             self._crashed([])
         except DiskFull:
-            assert self.files.capacity_bytes is not None
+            self._check_full()
             self.snapshot = None
+            self.engine.drop_snapshot()
 
     def finish_snapshot(self) -> None:
         """Let the log go of what only older states needed."""
@@ -326,6 +336,10 @@ class World:
             self._crashed([])
             return
         self.read_everything()
+
+    def _check_full(self) -> None:
+        """There is no room, or what there is was lent to the snapshot."""
+        assert self.files.capacity_bytes is not None or self.snapshot is not None
 
     def fill_disk(self, free_bytes: int) -> None:
         self.files.capacity_bytes = self.files.used_bytes + free_bytes
@@ -648,6 +662,8 @@ class World:
         """Heal everything, let every group process all that it is owed, and check the history."""
         self.free_disk()
         self.files.crash_at = None
+        self.save_snapshot()
+        self.finish_snapshot()
         for topic in list(self.model.topics.values()):
             for group in list(topic.groups.values()):
                 for member in list(group.members):
