@@ -25,6 +25,7 @@ from quiver.client.results import (
 from quiver.client.sync import Member, Producer, Queue, Transaction
 from quiver.errors import (
     CorruptLog,
+    CorruptSegment,
     DirectoryInUse,
     DiskFull,
     GroupNotFound,
@@ -65,6 +66,7 @@ __all__ = [
     "AsyncQueue",
     "AsyncTransaction",
     "CorruptLog",
+    "CorruptSegment",
     "Delivery",
     "DeliveryBatch",
     "DirectoryInUse",

@@ -205,6 +205,12 @@ class CorruptLog(StorageError):
     code = "corrupt_log"
 
 
+class CorruptSegment(StorageError):
+    """Messages that have left the log cannot be read from their file; all others can."""
+
+    code = "corrupt_segment"
+
+
 class UnsupportedFormat(StorageError):
     """The files were written by a newer version."""
 

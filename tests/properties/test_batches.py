@@ -10,7 +10,7 @@ from quiver.batches.arrow_input import accept
 from quiver.batches.attributes import attributes_of
 from quiver.batches.codec import HEADER, decode, encode, peek
 from quiver.batches.keys import Partitioner, key_hash, tenant_hash
-from quiver.batches.output import columns, table
+from quiver.batches.output import Piece, columns, table
 from quiver.batches.rows import make_row, pack
 from quiver.batches.schema import concat
 from quiver.errors import CorruptLog
@@ -71,7 +71,7 @@ def test_any_part_is_read_alike_as_lists_and_as_a_table(sent, data):
     count = data.draw(st.integers(1, len(sent) - row))
     read = columns(batch, row, count)
     whole = columns(batch, 0, len(sent))
-    made = table([(batch, Slice(0, 7, count, 1, row, NOW))])
+    made = table([Piece(batch, row, Slice(0, 7, count, 1, row, NOW))])
     assert read.bodies == whole.bodies[row : row + count] == made.column("body").to_pylist()
     assert listed(read.keys, count) == made.column("key").to_pylist()
     assert listed(read.headers, count, {}) == [
@@ -145,7 +145,7 @@ def harmless(data):
         return
     rows = batch.num_rows
     assert len(columns(batch, 0, rows).bodies) == rows
-    assert table([(batch, Slice(0, 0, rows, 1, 0, NOW))]).num_rows == rows
+    assert table([Piece(batch, 0, Slice(0, 0, rows, 1, 0, NOW))]).num_rows == rows
 
 
 @given(st.binary(max_size=300))

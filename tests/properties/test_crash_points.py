@@ -52,8 +52,8 @@ class Script:
         ranges = tuple((piece.offset, piece.offset + piece.count) for piece in got.slices)
         bodies = [
             body
-            for batch, piece in engine.source(got.slices).pieces(got.slices)
-            for body in batch.column(0).slice(piece.row, piece.count).to_pylist()
+            for batch, at, part in engine.source(1, got.slices).pieces()
+            for body in batch.column(0).slice(at, part.count).to_pylist()
         ]
         settle = Settle(1, got.group, "ack", (Held(0, got.epoch, ranges),))
         engine.commit([Proposal(settle)], now_ms=START_MS)
@@ -70,8 +70,8 @@ def drained(engine: Engine) -> list[bytes]:
         slices = outcome.reply.slices
         if not slices:
             return got
-        for batch, piece in engine.source(slices).pieces(slices):
-            got += batch.column(0).slice(piece.row, piece.count).to_pylist()
+        for batch, at, part in engine.source(1, slices).pieces():
+            got += batch.column(0).slice(at, part.count).to_pylist()
 
 
 def survivals():

@@ -198,11 +198,10 @@ def bodies_of(engine: Engine, topic: int) -> list[bytes]:
     """Every message that a topic holds."""
     partitions = engine.core.topics[topic].partitions
     slices, _ = engine.core.browse(topic, {p.number: 0 for p in partitions}, 1_000_000)
-    found = engine.source(slices).pieces(slices)
     return [
         body
-        for batch, piece in found
-        for body in batch.column(0).slice(piece.row, piece.count).to_pylist()
+        for batch, at, part in engine.source(topic, slices).pieces()
+        for body in batch.column(0).slice(at, part.count).to_pylist()
     ]
 
 

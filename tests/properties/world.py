@@ -349,12 +349,11 @@ class World:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def bodies(self, pieces: Sequence[Any]) -> list[bytes]:
+    def bodies(self, topic: int, slices: Sequence[Any]) -> list[bytes]:
         """The bodies of slices, as the engine has stored them."""
         found: list[bytes] = []
-        source = self.engine.source(pieces)
-        for batch, piece in source.pieces(pieces):
-            found += batch.column("body").slice(piece.row, piece.count).to_pylist()
+        for batch, at, part in self.engine.source(topic, slices).pieces():
+            found += batch.column("body").slice(at, part.count).to_pylist()
         return found
 
     def read_everything(self) -> list[tuple[told.Place, bytes]]:
@@ -363,7 +362,7 @@ class World:
         for topic in self.model.topics.values():
             for partition, messages in enumerate(topic.partitions):
                 pieces = stored(self.engine.core, topic.number, partition)
-                for piece, body in zip(pieces, self.bodies(pieces), strict=True):
+                for piece, body in zip(pieces, self.bodies(topic.number, pieces), strict=True):
                     assert body == messages[piece.offset].body
                     found.append(((topic.number, partition, piece.offset), body))
         return found
@@ -579,7 +578,7 @@ class World:
     def _record_receive(self, status: Status, reply: Received, now_ms: int) -> None:
         pieces = singles(reply.slices)
         if status == "ok":
-            bodies = self.bodies(pieces)
+            bodies = self.bodies(reply.topic, pieces)
         else:
             partitions = self.model.topics[reply.topic].partitions
             bodies = [partitions[piece.partition][piece.offset].body for piece in pieces]

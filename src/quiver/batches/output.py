@@ -8,7 +8,7 @@ made for all slices together, so that many small slices do not cost much more th
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -39,7 +39,13 @@ OUTPUT_SCHEMA: Final = pa.schema(
 ID: Final = pa.field("id", TEXT)
 RUNS: Final = pa.run_end_encoded(pa.int32(), pa.int64())
 
-Piece: TypeAlias = tuple[pa.RecordBatch, Slice]
+
+class Piece(NamedTuple):
+    """The messages of a slice: rows `at …` of a batch, which may hold many more."""
+
+    batch: pa.RecordBatch
+    at: int
+    part: Slice
 
 
 @dataclass(slots=True)
@@ -81,9 +87,9 @@ def table(pieces: Sequence[Piece], *, with_ids: bool = False) -> pa.Table:
     schema = OUTPUT_SCHEMA.append(ID) if with_ids else OUTPUT_SCHEMA
     if not pieces:
         return schema.empty_table()
-    parts = [part for _, part in pieces]
-    spread = _Spread([part.count for part in parts])
-    made = _stored(pieces, spread.rows)
+    parts = [piece.part for piece in pieces]
+    spread = Spread([part.count for part in parts])
+    made = stored(pieces, spread.rows)
     made["priority"] = made["priority"].fill_null(0)
     made["created_at"] = pc.coalesce(
         made["created_at"], spread.same([part.time_ms for part in parts], TIME)
@@ -91,13 +97,13 @@ def table(pieces: Sequence[Piece], *, with_ids: bool = False) -> pa.Table:
     made["partition"] = spread.same([part.partition for part in parts], pa.int32())
     made["offset"] = spread.growing([part.offset for part in parts])
     made["attempt"] = spread.same([part.attempt for part in parts], pa.int32())
-    made["origin"] = _origins([part.origin for part in parts], spread)
+    made["origin"] = origins_of([part.origin for part in parts], spread)
     if with_ids:
         made["id"] = _ids(parts, spread)
     return pa.Table.from_arrays([made[name] for name in schema.names], schema=schema)
 
 
-class _Spread:
+class Spread:
     """Values that slices have, written out for each of their rows."""
 
     def __init__(self, counts: Sequence[int]) -> None:
@@ -123,27 +129,28 @@ class _Spread:
         return pc.add(pa.arange(0, self.rows), self.same(before, pa.int64()))
 
 
-def _stored(pieces: Sequence[Piece], rows: int) -> dict[str, Any]:
+def stored(pieces: Sequence[Piece], rows: int) -> dict[str, Any]:
     """The columns of the stored batches, cut to the slices, null where a batch lacks one."""
-    present = {name for batch, _ in pieces for name in batch.schema.names}
+    present = {name for piece in pieces for name in piece.batch.schema.names}
     made = {}
     for field in FIELDS:
         if field.name not in present:
             made[field.name] = pa.nulls(rows, field.type)
             continue
-        chunks = [_cut(column(batch, field.name), part, field.type) for batch, part in pieces]
+        chunks = [_cut(piece, field.name, field.type) for piece in pieces]
         made[field.name] = pa.chunked_array(chunks, field.type)
     return made
 
 
-def _cut(values: pa.Array | None, part: Slice, kind: pa.DataType) -> pa.Array:
+def _cut(piece: Piece, name: str, kind: pa.DataType) -> pa.Array:
+    values, count = column(piece.batch, name), piece.part.count
     if values is None:
-        return pa.nulls(part.count, kind)
-    assert part.row + part.count <= len(values)
-    return values.slice(part.row, part.count)
+        return pa.nulls(count, kind)
+    assert piece.at + count <= len(values)
+    return values.slice(piece.at, count)
 
 
-def _origins(origins: Sequence[Origin | None], spread: _Spread) -> pa.Array:
+def origins_of(origins: Sequence[Origin | None], spread: Spread) -> pa.Array:
     if not any(origins):
         return pa.nulls(spread.rows, ORIGIN)
 
@@ -163,7 +170,7 @@ def _origins(origins: Sequence[Origin | None], spread: _Spread) -> pa.Array:
     return pa.StructArray.from_arrays(children, fields=list(ORIGIN), mask=missing)
 
 
-def _ids(parts: Sequence[Slice], spread: _Spread) -> pa.Array:
+def _ids(parts: Sequence[Slice], spread: Spread) -> pa.Array:
     indexes = spread.same([str(part.index) for part in parts], TEXT)
     rows = spread.growing([part.row for part in parts]).cast(TEXT)
     return pc.binary_join_element_wise(indexes, rows, pa.scalar("-", TEXT))

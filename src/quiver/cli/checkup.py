@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quiver import limits
 from quiver.errors import StorageError
-from quiver.storage import codec, doctor, lock, logfile, mark, snapshot
+from quiver.storage import codec, doctor, lock, logfile, mark, segment, snapshot
 from quiver.storage.files import TEMPORARY, DiskFiles
 from quiver.storage.mark import Mark
 
@@ -80,12 +80,14 @@ def _examine(path: Path) -> Checkup:
     findings = doctor.inspect(files)
     checkup = Checkup(
         str(path), owner, Mark(files).index, shutil.disk_usage(path).free,
-        {"log": logfile.VERSION, "snapshot": snapshot.VERSION},
+        {"log": logfile.VERSION, "snapshot": snapshot.VERSION, "segment": int(segment.VERSION)},
     )  # fmt: skip
     for name in files.names():
         checkup.files.append(_facts(path / name, findings))
     for finding in findings:
-        if finding.severity != "ok" and not (owner and finding.kind in ("torn", "temporary")):
+        if finding.severity != "ok" and not (
+            owner and finding.kind in ("torn", "temporary", "orphan")
+        ):
             checkup.problems.append(_problem(finding))  # an owner is just writing those
     if checkup.status != "damaged":
         checkup.problems += _lost_batches(files, findings)
@@ -116,6 +118,8 @@ def _kind_of(path: Path) -> str:
         return "log"
     if name.startswith("snapshot-"):
         return "snapshot"
+    if name.endswith(segment.SUFFIX):
+        return "segment"
     return {lock.NAME: "lock", mark.NAME: "mark"}.get(name, "unknown")
 
 
@@ -138,7 +142,8 @@ def _needed(files: DiskFiles) -> dict[int, list[int]]:
     needed: dict[int, list[int]] = {}
     try:
         saved = snapshot.load(files)
-        places: Any = codec.decode_state(saved[1])[1] if saved is not None else []
+        state: Any = codec.decode_state(saved[1])[0] if saved is not None else None
+        places: Any = codec.decode_state(state)[1] if state is not None else []
     except StorageError:  # found and told before
         return {}
     for index, first, _ in places:
@@ -174,6 +179,17 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
         "The operating system does not let us read the file, so nothing can be said about it.",
         "Check the file's permissions and the disk, then run quiver doctor again.",
     ),
+    "segment": (
+        "Messages that have left the log cannot be read from here: a disk error, or somebody changed "
+        "or removed the file. Everything else can be read, and the queue works.",
+        "Restore the file from a backup, or discard the messages that are named here.",
+    ),
+    "orphan": (
+        "The process or the machine stopped while messages were being moved; they are where they "
+        "were before. Or the file is of another state of this directory, such as a newer one before "
+        "a backup was put back.",
+        "Nothing. If it was left by a crash, the next opening removes it.",
+    ),
     "torn": (
         "The process or the machine stopped in the middle of a write. Nobody was told that it was "
         "stored, so nothing is lost. This is normal after a crash.",
@@ -187,7 +203,8 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
 
 
 def _problem(finding: "Finding") -> Problem:
-    means, todo = EXPLAINED[finding.kind]
+    about_segment = finding.severity == "error" and finding.file.endswith(segment.SUFFIX)
+    means, todo = EXPLAINED["segment" if about_segment else finding.kind]
     severity: Severity = "error" if finding.severity == "error" else "warning"
     what = finding.text.split(" Nothing was changed.")[0].rstrip(".")
     return Problem(severity, finding.file, finding.offset, what, means, todo)

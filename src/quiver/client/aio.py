@@ -157,6 +157,13 @@ class AsyncQueue:
         """Drop every message of a topic; return how many were unsettled."""
         return await run(self._flows.purge(topic))
 
+    async def seal(self) -> None:
+        """Write all messages that are kept into Parquet segments now, for other programs to read.
+
+        It happens by itself as the log grows; what is settled before is never written twice.
+        """
+        await run(self._flows.seal())
+
     # -- sending -----------------------------------------------------------------------------------
 
     async def send(

@@ -17,13 +17,12 @@ import pyarrow.compute as pc
 from quiver import limits
 from quiver.batches.arrow_input import accept
 from quiver.batches.attributes import attributes_of
-from quiver.batches.output import columns, table
+from quiver.batches.output import Piece, columns, table
 from quiver.batches.rows import Row, make_row, pack
 from quiver.batches.schema import concat
 from quiver.client import arguments
 from quiver.client.results import Lease, Leased, LeasedTable, Record, Sent, SentBatch
 from quiver.core.delivery.offsets import merge
-from quiver.core.delivery.partition import shift
 from quiver.errors import (
     InvalidRequest,
     LimitExceeded,
@@ -144,6 +143,9 @@ class Flows:
     def purge(self, topic: str) -> Flow[int]:
         moved: Moved = yield from self._on_topic(topic, lambda handle: Purge(handle.number))
         return moved.count
+
+    def seal(self) -> Flow[None]:
+        yield self.shard.seal()
 
     def handle(self, topic: str) -> Flow[TopicHandle]:
         """What a sender must know of a topic, asked once."""
@@ -280,7 +282,7 @@ class Flows:
         self, make: Callable[..., B], settle: Callable[..., Any], *args: Any
     ) -> Flow[B]:
         grant, lease = yield from self.receive(*args)
-        got: pa.Table = yield Work(lambda: table(list(grant.source.pieces(grant.received.slices))))
+        got: pa.Table = yield Work(lambda: table(list(grant.source.pieces())))
         ranges: dict[int, list[tuple[int, int]]] = {}
         for piece in grant.received.slices:
             ranges.setdefault(piece.partition, []).append(
@@ -487,7 +489,7 @@ class Flows:
         slices = [_clipped(piece, ends[piece.partition]) for piece in slices]
         slices = [piece for piece in slices if piece.count > 0]
         ahead = {number: min(at, ends[number]) for number, at in ahead.items()}
-        return Page(slices, engine.source(slices), ahead)
+        return Page(slices, engine.source(topic, slices), ahead)
 
     def read_records(self, name: str, page: Page) -> Flow[list[Record]]:
         result: list[Record] = yield Work(lambda: records(name, page))
@@ -628,9 +630,9 @@ def deliveries(
 ) -> list[L]:
     """The granted messages as objects of the caller's kind."""
     made: list[L] = []
-    for batch, slices in _by_batch(grant.source.pieces(grant.received.slices)):
-        attempts = _each(slices, lambda piece: repeat(piece.attempt, piece.count))
-        columns_ = _record_columns(lease.topic, batch, slices)
+    for pieces in _by_batch(grant.source.pieces()):
+        attempts = _each(pieces, lambda part: repeat(part.attempt, part.count))
+        columns_ = _record_columns(lease.topic, pieces)
         made += map(make, repeat(settle), repeat(lease), attempts, *columns_)
     return made
 
@@ -638,33 +640,31 @@ def deliveries(
 def records(topic: str, page: Page) -> list[Record]:
     """The messages of a page."""
     made: list[Record] = []
-    for batch, slices in _by_batch(page.source.pieces(page.slices)):
-        made += map(Record, *_record_columns(topic, batch, slices))
+    for pieces in _by_batch(page.source.pieces()):
+        made += map(Record, *_record_columns(topic, pieces))
     return made
 
 
-def _by_batch(
-    pieces: Iterable[tuple[pa.RecordBatch, Slice]],
-) -> Iterable[tuple[pa.RecordBatch, list[Slice]]]:
+def _by_batch(pieces: Iterable[Piece]) -> Iterable[list[Piece]]:
     """Neighbours of one batch together, so that it is opened once for all of them."""
-    for _, together in groupby(pieces, key=lambda piece: piece[1].index):
-        found = list(together)
-        yield found[0][0], [piece for _, piece in found]
+    for _, together in groupby(pieces, key=lambda piece: id(piece.batch)):
+        yield list(together)
 
 
-def _each(slices: list[Slice], values: Callable[[Slice], Iterable[Any]]) -> Iterable[Any]:
-    return chain.from_iterable(map(values, slices))
+def _each(pieces: list[Piece], values: Callable[[Slice], Iterable[Any]]) -> Iterable[Any]:
+    return chain.from_iterable(values(piece.part) for piece in pieces)
 
 
-def _record_columns(topic: str, batch: pa.RecordBatch, slices: list[Slice]) -> list[Iterable[Any]]:
-    """The arguments of `Record` for each row of some slices of a batch, a column each."""
-    if len(slices) == 1:
-        found = columns(batch, slices[0].row, slices[0].count)
+def _record_columns(topic: str, pieces: list[Piece]) -> list[Iterable[Any]]:
+    """The arguments of `Record` for each message of some pieces of a batch, a column each."""
+    batch, at, part = pieces[0]
+    if len(pieces) == 1:
+        found = columns(batch, at, part.count)
     else:
-        rows = _each(slices, lambda piece: range(piece.row, piece.row + piece.count))
-        part = batch.take(pa.array(rows, pa.int32()))
-        found = columns(part, 0, part.num_rows)
-    times = _each(slices, lambda piece: repeat(piece.time_ms, piece.count))
+        rows = chain.from_iterable(range(at, at + part.count) for _, at, part in pieces)
+        taken = batch.take(pa.array(rows, pa.int32()))
+        found = columns(taken, 0, taken.num_rows)
+    times = _each(pieces, lambda part: repeat(part.time_ms, part.count))
     if found.created_at is not None:
         times = (created or stored for created, stored in zip(found.created_at, times, strict=True))
     return [
@@ -673,19 +673,19 @@ def _record_columns(topic: str, batch: pa.RecordBatch, slices: list[Slice]) -> l
         found.keys or repeat(None),
         found.headers or repeat(None),
         found.priorities or repeat(0),
-        _each(slices, lambda piece: repeat(piece.partition, piece.count)),
-        _each(slices, lambda piece: range(piece.offset, piece.offset + piece.count)),
-        repeat(slices[0].index),
-        _each(slices, lambda piece: range(piece.row, piece.row + piece.count)),
+        _each(pieces, lambda part: repeat(part.partition, part.count)),
+        _each(pieces, lambda part: range(part.offset, part.offset + part.count)),
+        _each(pieces, lambda part: repeat(part.index, part.count)),
+        _each(pieces, lambda part: range(part.row, part.row + part.count)),
         times,
-        _each(slices, _origins),
+        _each(pieces, _origins),
     ]
 
 
 def _origins(piece: Slice) -> Iterable[Origin | None]:
     if piece.origin is None:
         return repeat(None, piece.count)
-    return [shift(piece.origin, at) for at in range(piece.count)]
+    return [piece.origin.shift(at) for at in range(piece.count)]
 
 
 def _clipped(piece: Slice, end: int) -> Slice:

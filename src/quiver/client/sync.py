@@ -121,6 +121,13 @@ class Queue:
         """Drop every message of a topic; return how many were unsettled."""
         return run(self._flows.purge(topic))
 
+    def seal(self) -> None:
+        """Write all messages that are kept into Parquet segments now, for other programs to read.
+
+        It happens by itself as the log grows; what is settled before is never written twice.
+        """
+        run(self._flows.seal())
+
     # -- sending -----------------------------------------------------------------------------------
 
     def send(

@@ -67,6 +67,11 @@ class Origin:
     reason: str
     time_ms: int
 
+    def shift(self, skip: int) -> "Origin":
+        """The origin of the message `skip` further on."""
+        return Origin(self.topic, self.partition, self.offset + skip, self.group, self.attempts,
+                      self.reason, self.time_ms)  # fmt: skip
+
 
 @dataclass(slots=True)  # not frozen, as above
 class Slice:
@@ -80,6 +85,14 @@ class Slice:
     time_ms: int
     attempt: int = 0
     origin: Origin | None = None
+
+    def cut(self, skip: int, count: int) -> "Slice":
+        """A part of it: `count` messages from the one after `skip` on."""
+        if skip == 0 and count == self.count:
+            return self
+        origin = self.origin and self.origin.shift(skip)
+        return Slice(self.partition, self.offset + skip, count, self.index, self.row + skip,
+                     self.time_ms, self.attempt, origin)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,25 +6,38 @@ no clock and no chance of its own, so that a test can drive it, crash it and ope
 """
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 
 from quiver import limits
 from quiver.batches import codec as batch_codec
+from quiver.batches import sealed
 from quiver.batches.codec import BytesLike
+from quiver.batches.output import Piece
 from quiver.core.delivery import Delivery
-from quiver.errors import DiskFull, InvalidRequest, MessageTooLarge, QuiverError
+from quiver.errors import (
+    CorruptSegment,
+    DiskFull,
+    InvalidRequest,
+    MessageTooLarge,
+    QuiverError,
+    StorageError,
+)
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Send, Tick, Transact
 from quiver.model.replies import Outcome, Slice
 from quiver.model.topic import Compression
 from quiver.node.cache import BatchCache
-from quiver.storage import codec, snapshot
+from quiver.node.segments import Plan, Segment, Segments, Write
+from quiver.storage import codec, segment, snapshot
 from quiver.storage.files import Files
 from quiver.storage.frame import Record
+from quiver.storage.segment import SegmentFile
 from quiver.storage.wal import Place, Wal
 
 TERM = 1  # a group of one has had one election
@@ -101,25 +114,80 @@ def encode(batch: pa.RecordBatch, compression: Compression | None) -> pa.Buffer:
     return buffer
 
 
+Where: TypeAlias = pa.RecordBatch | Place | SegmentFile | list[SegmentFile] | CorruptSegment
+
+
 class Source:
-    """Where readers get the batches of some slices: from memory, or later from the log."""
+    """Where the messages of some slices are: in memory, in the log, or in segments.
 
-    def __init__(
-        self, cache: BatchCache, places: dict[int, pa.RecordBatch | BytesLike | Place]
-    ) -> None:
+    Any thread may read it, also after the log or the table of segments has let go of the files.
+    """
+
+    def __init__(self, cache: BatchCache, parts: Sequence[tuple[Slice, Where]]) -> None:
         self._cache = cache
-        self._places = places
+        self._parts = parts
 
-    def pieces(self, slices: Iterable[Slice]) -> Iterator[tuple[pa.RecordBatch, Slice]]:
-        """The batch of each slice; any thread may ask, also after the log let go of the file."""
-        for piece in slices:
-            found = self._places[piece.index]
-            if not isinstance(found, pa.RecordBatch):
-                encoded = found.read() if isinstance(found, Place) else found
-                found = batch_codec.decode(encoded)
-                self._cache.put(piece.index, found)
-                self._places[piece.index] = found
-            yield found, piece
+    def pieces(self) -> Iterator[Piece]:
+        """The messages, in order. What is damaged is left out with a warning, if there is more."""
+        damage: CorruptSegment | None = None
+        found = False
+        for part, where in self._parts:
+            try:
+                for piece in self._read(part, where):
+                    yield piece
+                    found = True
+            except CorruptSegment as error:
+                damage = error
+        if damage is not None:
+            if not found:
+                raise damage
+            warnings.warn(f"some messages could not be read: {damage}", stacklevel=2)
+
+    def _read(self, part: Slice, where: Where) -> Iterator[Piece]:
+        match where:
+            case Place():
+                batch = self._cached(part.index, lambda: batch_codec.decode(where.read()))
+                yield Piece(batch, part.row, part)
+            case SegmentFile():
+                yield from self._sealed(part, where)
+            case list():
+                yield from self._astray(part, where)
+            case CorruptSegment():
+                raise where
+            case _:
+                yield Piece(where, part.row, part)
+
+    def _sealed(self, part: Slice, file: SegmentFile) -> Iterator[Piece]:
+        done = 0
+        while done < part.count:
+            group = file.group_of(part.offset + done)
+            at, count = file.position(group, part.offset + done, part.count - done)
+            yield Piece(self._group(file, group), at, part.cut(done, count))
+            done += count
+
+    def _astray(self, part: Slice, files: list[SegmentFile]) -> Iterator[Piece]:
+        """Messages that are in segments of another partition, found by entry and row."""
+        wanted = range(part.row, part.row + part.count)
+        places: dict[int, tuple[SegmentFile, int, int]] = {}
+        for file in files:
+            for row, _, group, at in file.find(part.index, part.row):
+                if row in wanted:
+                    places.setdefault(row, (file, group, at))
+        for done, row in enumerate(wanted):
+            if row not in places:
+                raise CorruptSegment(f"message {part.index}-{row} is in no segment")
+            file, group, at = places[row]
+            yield Piece(self._group(file, group), at, part.cut(done, 1))
+
+    def _group(self, file: SegmentFile, group: int) -> pa.RecordBatch:
+        return self._cached((file.name, group), lambda: file.batch(group))
+
+    def _cached(self, key: Hashable, read: Callable[[], pa.RecordBatch]) -> pa.RecordBatch:
+        batch = self._cache.get(key)
+        if batch is None:
+            batch = read()
+            self._cache.put(key, batch)
+        return batch
 
 
 class Engine:
@@ -128,8 +196,10 @@ class Engine:
     def __init__(self, files: Files, core: Delivery, wal: Wal) -> None:
         self.core = core
         self.wal = wal
+        self.segments = Segments({})
         self.cache = BatchCache()
         self._files = files
+        self._opened = lru_cache(limits.SEGMENT_FILES_OPEN_MAX)(self._open_segment)
         self._entries = core.index  # applied when the last snapshot was made
         self._snapshot_bytes = 0
         self._full = False  # the disk has refused something since the last snapshot
@@ -141,24 +211,29 @@ class Engine:
         snapshot.clean(files)
         with without_gc():
             engine = cls._recover(files, **sizes)
-        core = engine.core
-        if core.index == 0:
+        engine._clean()
+        if engine.core.index == 0:
             engine.commit([Proposal(Found(secret, now_ms))], now_ms=now_ms)
         return engine
 
     @classmethod
     def _recover(cls, files: Files, **sizes: int) -> "Engine":
         saved = snapshot.load(files)
-        core, places = Delivery(), []
+        core, places, segments = Delivery(), [], []
         if saved is not None:
-            state, places = codec.decode_state(saved[1])
-            core = Delivery.load(state)
+            state, segments = codec.decode_state(saved[1])
+            dumped, places = codec.decode_state(state)
+            core = Delivery.load(dumped)
+        snapped = core.index
         wal = Wal.open(files, after=core.index, places=places, **sizes)
         for record in wal.replay():
             core.apply(
                 Entry(record.index, record.now_ms, codec.decode(record.kind, record.command))
             )
-        return cls(files, core, wal)
+        engine = cls(files, core, wal)
+        engine.segments = Segments.load(segments)
+        engine._entries = snapped
+        return engine
 
     def commit(
         self, proposals: Sequence[Proposal], *, now_ms: int, sync: bool = True
@@ -205,13 +280,57 @@ class Engine:
             self.cache.put(record.index, proposal.batch)
         return self.core.apply(Entry(record.index, record.now_ms, proposal.command))
 
-    def source(self, slices: Iterable[Slice]) -> Source:
-        """Hold on to the batches of these slices, so that they can be read later."""
-        places: dict[int, pa.RecordBatch | BytesLike | Place] = {}
-        for piece in slices:
-            if piece.index not in places:
-                places[piece.index] = self.cache.get(piece.index) or self.wal.locate(piece.index)
-        return Source(self.cache, places)
+    # -- where messages are ------------------------------------------------------------------------
+
+    def source(
+        self, topic: int, slices: Iterable[Slice], cache: BatchCache | None = None
+    ) -> Source:
+        """Hold on to where the messages of these slices are, so that they can be read later.
+
+        Who reads very much does so with a `cache` of his own.
+        """
+        found: list[tuple[Slice, Where]] = []
+        for part in slices:
+            batch = self.cache.get(part.index) if cache is None else None
+            if batch is not None:
+                found.append((part, batch))
+            elif self.wal.file_of(part.index) is not None:
+                found.append((part, self.wal.locate(part.index)))
+            else:
+                found += self._sealed(topic, part)
+        return Source(cache or self.cache, found)
+
+    def _sealed(self, topic: int, part: Slice) -> Iterator[tuple[Slice, Where]]:
+        shelf = self.segments.shelf(topic, part.partition)
+        for start, end, holder in shelf.split(part.offset, part.offset + part.count):
+            piece = part.cut(start - part.offset, end - start)
+            try:
+                if holder is not None:
+                    yield piece, self._opened(holder)
+                else:
+                    others = self.segments.with_entry(piece.index)
+                    yield piece, [self._opened(one) for one in others]
+            except StorageError as error:
+                yield piece, CorruptSegment(f"offsets {start} to {end - 1}: {error}")
+
+    def _open_segment(self, one: Segment) -> SegmentFile:
+        assert one.blocks is not None
+        return SegmentFile(self._files.open(one.name), one.blocks)
+
+    def _clean(self) -> None:
+        """Remove segments that a crash left over.
+
+        What was sealed after the end of the log is of another history, of which somebody has put
+        back a part; that is not ours to remove.
+        """
+        needed = {one.name for one in self.segments}
+        over = [name for name in segment.names(self._files) if name not in needed]
+        over = [name for name in over if segment.index_of(name) <= self.wal.last_index]
+        for name in over:
+            self._files.remove(name)
+        if over:
+            self._opened.cache_clear()  # an open file keeps its disk space
+            self._files.sync_directory()
 
     # -- snapshots ---------------------------------------------------------------------------------
 
@@ -232,22 +351,39 @@ class Engine:
         topics = self.core.topics.values()
         return self.wal.size_bytes - sum(p.nbytes for topic in topics for p in topic.partitions)
 
-    def begin_snapshot(self, now_ms: int) -> "Snapshot":
-        """Sweep, then take the state as bytes; everything in it is synced."""
+    def begin_snapshot(self, now_ms: int, *, seal_all: bool = False) -> "Snapshot":
+        """Sweep, plan the segments, then take the state as bytes; everything in it is synced.
+
+        What is in log files that were complete at the last snapshot already is sealed: what is
+        settled sooner is never written twice. On a full disk nothing is.
+        """
         self.commit([Proposal(Tick(sweep=True))], now_ms=now_ms)
         self.wal.sync()
         if self._full:
             self.wal.lend()
-        live = self.core.live_indexes()
+        elif seal_all:
+            self.wal.roll()
+        leaving = self.wal.complete(self.core.index if seal_all else self._entries)
+        if self._full:
+            leaving = {}
         with without_gc():
-            payload = codec.encode_state([self.core.dump(), self.wal.places(live)])
+            plan = self.segments.plan(
+                self.core,
+                lambda index: self.wal.file_of(index) not in (None, *leaving),
+                write=not self._full,
+            )
+            state = codec.encode_state([self.core.dump(), self.wal.places(plan.logged)])
         self._entries = self.core.index
-        self._snapshot_bytes = len(payload)
-        return Snapshot(self._files, self.core.index, live, payload)
+        self._snapshot_bytes = len(state)
+        cache = BatchCache(limits.SEAL_CACHE_BYTES_MAX)
+        writes = [(write, self.source(write.topic, write.parts, cache)) for write in plan.writes]
+        return Snapshot(self._files, self.core.index, plan, writes, state)
 
     def finish_snapshot(self, made: "Snapshot") -> None:
         """The snapshot is durable: let the log go of what only older states needed."""
-        self.wal.keep(made.live, before=made.index)
+        self.segments = made.plan.segments
+        self.wal.keep(made.plan.logged, before=made.index)
+        self._clean()
         self._full = False
         self._dead_bytes = 0
 
@@ -256,6 +392,7 @@ class Engine:
         self._full = True
         self._dead_bytes = self._dead()
         self.wal.take_back()
+        self._clean()
 
     def digest_state(self) -> list[Any]:
         """The whole state as plain data, for comparing engines."""
@@ -268,13 +405,45 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A state to be saved, by any thread."""
+    """A state to be saved, by any thread, and the segments to be written before."""
 
     files: Files
     index: int
-    live: list[int]
-    payload: bytes
+    plan: Plan
+    writes: list[tuple[Write, Source]]
+    state: bytes
 
-    def save(self) -> None:
-        """Write it; when this returns it is durable, and older snapshots are gone."""
-        snapshot.save(self.files, self.index, self.payload)
+    def save(self, rest: Callable[[], None] = lambda: None) -> None:
+        """Write it; when this returns it is durable, and older snapshots are gone.
+
+        `rest` is called between steps of the long work, for others to get their turn.
+        """
+        for write, source in self.writes:
+            name = write.segment.name
+            groups = _groups(source)
+            write.segment.blocks = segment.write(self.files, name, write.topic_name, groups, rest)
+        if self.writes:
+            self.files.sync_directory()
+        payload = codec.encode_state([self.state, self.plan.segments.dump()])
+        snapshot.save(self.files, self.index, payload)
+
+
+def _groups(source: Source) -> Iterator[pa.Table]:
+    """The messages in row groups."""
+    gathered: list[Piece] = []
+    nbytes = rows = 0
+    for piece in source.pieces():
+        each = max(piece.batch.nbytes // piece.batch.num_rows, 1)
+        done = 0
+        while done < piece.part.count:
+            room = max((limits.SEGMENT_GROUP_BYTES - nbytes) // each, 1)
+            count = min(piece.part.count - done, room, limits.SEGMENT_GROUP_ROWS - rows)
+            gathered.append(Piece(piece.batch, piece.at + done, piece.part.cut(done, count)))
+            done += count
+            rows += count
+            nbytes += count * each
+            if nbytes >= limits.SEGMENT_GROUP_BYTES or rows >= limits.SEGMENT_GROUP_ROWS:
+                yield sealed.seal(gathered)
+                gathered, nbytes, rows = [], 0, 0
+    if gathered:
+        yield sealed.seal(gathered)

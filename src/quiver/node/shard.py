@@ -11,7 +11,7 @@ until then; it never polls.
 
 import os
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
@@ -28,8 +28,9 @@ from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
 from quiver.errors import DiskFull, Overloaded, QueueClosed, StorageFailed
 from quiver.model.commands import Command, Receive, Run, Send, Tick
-from quiver.model.replies import Outcome, Placed, Received, SentMany, Slice
+from quiver.model.replies import Outcome, Placed, Received, SentMany
 from quiver.model.topic import TopicPolicy
+from quiver.node.cache import BatchCache
 from quiver.node.clock import Clock
 from quiver.node.engine import Engine, Proposal, Snapshot, Source, encode
 from quiver.node.tickets import Ticket
@@ -146,13 +147,21 @@ class _Do:
     nbytes: int = 0
 
 
+@dataclass(slots=True)
+class _Seal:
+    """Write everything that is kept into segments, now."""
+
+    ticket: Ticket[None]
+    nbytes: int = 0
+
+
 class _Close:
     """The last request."""
 
     nbytes = 0
 
 
-_Request = _Propose | _SendRow | _Receive | _Watch | _Ask | _Do | _Close
+_Request = _Propose | _SendRow | _Receive | _Watch | _Ask | _Seal | _Do | _Close
 _Waiter = _Receive | _Watch
 
 
@@ -188,6 +197,8 @@ class Shard:
         self._waiters: dict[int, list[_Waiter]] = {}  # by topic
         self._no_tick_before_ms = 0
         self._saver: Thread | None = None  # writes a snapshot
+        self._seals: list[_Seal] = []  # wait for a snapshot that seals everything
+        self._sealing: list[_Seal] = []  # and for the one that is being written
         self._crowd = 1  # how many requests the last commit took
         self._serving: list[_Request] = []  # taken, and perhaps not answered yet
         self._pid = os.getpid()
@@ -235,6 +246,12 @@ class Shard:
         """Ask for an answer, and when there may be one, until it is not None or the time is up."""
         ticket: Ticket[T | None] = Ticket()
         self.submit(_Watch(topic, question, ticket, self.clock.now_ms() + wait_ms))
+        return ticket
+
+    def seal(self) -> Ticket[None]:
+        """Write everything that is kept into segments; the ticket is set when they are durable."""
+        ticket: Ticket[None] = Ticket()
+        self.submit(_Seal(ticket))
         return ticket
 
     def ask(self, question: Callable[[Engine], T]) -> Ticket[T]:
@@ -363,6 +380,8 @@ class Shard:
                     self._try(request, round_, now_ms)
                 case _Ask():
                     _resolve(request.ticket, request.question, self._engine)
+                case _Seal():
+                    self._seals.append(request)
                 case _Do():
                     request.action()
         for together in rows.values():
@@ -373,7 +392,7 @@ class Shard:
             round_.add(Proposal(Tick()), lambda outcome: self._ticked(outcome, now_ms), sync=True)
         while round_.proposals:
             round_ = self._commit(round_, now_ms)
-        if self._engine.wants_snapshot and self._saver is None:
+        if self._saver is None and (self._seals or self._engine.wants_snapshot):
             self._snapshot(now_ms)
 
     def _commit(self, round_: _Round, now_ms: int) -> _Round:
@@ -457,7 +476,7 @@ class Shard:
         if not reply.slices and waiter.until_ms > now_ms:
             self._waiters.setdefault(waiter.command.topic, []).append(waiter)
         else:
-            waiter.ticket.resolve(Grant(reply, self._engine.source(reply.slices)))
+            waiter.ticket.resolve(Grant(reply, self._engine.source(reply.topic, reply.slices)))
 
     def _park(self, waiter: _Receive, now_ms: int) -> None:
         if waiter.until_ms > now_ms:
@@ -501,24 +520,30 @@ class Shard:
 
     def _snapshot(self, now_ms: int) -> None:
         """Take the state now and save it in a thread of its own; the log shrinks when that is done."""
-        made = self._engine.begin_snapshot(now_ms)
+        self._sealing, self._seals = self._seals, []
+        made = self._engine.begin_snapshot(now_ms, seal_all=bool(self._sealing))
         self._saver = Thread(target=self._save, args=(made,), name="quiver-snapshot", daemon=True)
         self._saver.start()
 
     def _save(self, made: Snapshot) -> None:
         problem: Exception | None = None
         try:
-            made.save()
+            made.save(_Pace(lambda: self._closing).rest)
         except Exception as error:  # noqa: BLE001  # it is the shard's thread that must stop
             problem = error
         self._inbox.put(_Do(lambda: self._saved(made, problem)))
 
     def _saved(self, made: Snapshot, problem: Exception | None) -> None:
         self._saver = None
+        sealed, self._sealing = self._sealing, []
         if problem is None:
             self._engine.finish_snapshot(made)
+            for request in sealed:
+                request.ticket.resolve(None)
         elif isinstance(problem, DiskFull):
             self._engine.drop_snapshot()
+            for request in sealed:
+                request.ticket.fail(problem)
         else:
             raise problem
 
@@ -531,6 +556,7 @@ class Shard:
         for waiters in self._waiters.values():
             requests += waiters
         self._waiters = {}
+        requests += self._seals + self._sealing
         for request in requests:
             if isinstance(request, _Do | _Close) or request.ticket.done:
                 continue
@@ -545,15 +571,21 @@ class Shard:
                 request.ticket.fail(QueueClosed("the queue was closed while this request waited"))
 
 
-class _NoSource(Source):
-    def __init__(self) -> None:
-        pass
-
-    def pieces(self, slices: Iterable[Slice]) -> Any:
-        return iter(())
+_NOTHING = Source(BatchCache(0), ())
 
 
-_NOTHING = _NoSource()
+class _Pace:
+    """Rests as long as the work before took, so that those who wait for an answer do not notice."""
+
+    def __init__(self, hurry: Callable[[], bool]) -> None:
+        self._hurry = hurry
+        self._since = time.perf_counter()
+
+    def rest(self) -> None:
+        worked = time.perf_counter() - self._since
+        if not self._hurry():
+            time.sleep(min(worked, limits.SEAL_REST_SECONDS_MAX))
+        self._since = time.perf_counter()
 
 
 def _by_partition(requests: list[_SendRow]) -> list[_SendRow]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from quiver.errors import CorruptLog, StorageError, UnsupportedFormat
-from quiver.storage import snapshot
+from quiver.errors import CorruptLog, CorruptSegment, StorageError, UnsupportedFormat
+from quiver.storage import codec, segment, snapshot
 from quiver.storage.files import TEMPORARY
 from quiver.storage.logfile import LogFile, first_indexes, name_of
 from quiver.storage.mark import Mark
+from quiver.storage.segment import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +21,16 @@ if TYPE_CHECKING:
 
 Severity = Literal["ok", "warning", "error"]
 Kind = Literal[
-    "log", "snapshot", "temporary", "torn", "damaged", "missing", "unsupported", "unreadable"
+    "log",
+    "snapshot",
+    "segment",
+    "temporary",
+    "orphan",
+    "torn",
+    "damaged",
+    "missing",
+    "unsupported",
+    "unreadable",
 ]
 
 
@@ -47,8 +58,9 @@ def inspect(files: Files) -> list[Finding]:
         for name in files.names()
         if name.endswith(TEMPORARY)
     ]
-    after, of_snapshot = _inspect_snapshot(files)
+    after, of_snapshot, needed = _inspect_snapshot(files)
     findings += of_snapshot
+    findings += _inspect_segments(files, needed)
     confirmed = max(after, Mark(files).index)
     firsts = first_indexes(files)
     missing = firsts[0] > after + 1 if firsts else confirmed > 0
@@ -60,17 +72,70 @@ def inspect(files: Files) -> list[Finding]:
     return findings
 
 
-def _inspect_snapshot(files: Files) -> tuple[int, list[Finding]]:
-    """The newest snapshot: its index (0 if there is no good one), and what to say of it."""
+def _inspect_snapshot(files: Files) -> tuple[int, list[Finding], list[Named]]:
+    """The newest snapshot: its index (0 if there is no good one), what to say of it, its segments."""
     try:
         loaded = snapshot.load(files)
+        if loaded is None:
+            return 0, [], []
+        index, payload = loaded
+        _, segments = codec.decode_state(payload)
     except StorageError as error:
-        return 0, [Finding("snapshot", 0, "error", str(error), _kind(error))]
-    if loaded is None:
-        return 0, []
-    index, payload = loaded
+        return 0, [Finding("snapshot", 0, "error", str(error), _kind(error))], []
     text = f"the state after entry {index}, {len(payload):,} bytes"
-    return index, [Finding(snapshot.name_of(index), 0, "ok", text, "snapshot", 1, index)]
+    found = [Finding(snapshot.name_of(index), 0, "ok", text, "snapshot", 1, index)]
+    text = "an older state, which the next snapshot removes"
+    older = [name for name in snapshot.names(files) if name != snapshot.name_of(index)]
+    found += [Finding(name, 0, "ok", text, "snapshot") for name in older]
+    named = [
+        Named(one[0], partition, array("q", one[1]), array("q", one[2]), Blocks.load(one[-1]))
+        for _, partition, shelf in segments
+        for one in shelf
+    ]
+    return index, found, named
+
+
+class Named(NamedTuple):
+    """A segment that the snapshot names, and the offsets that are in it."""
+
+    name: str
+    partition: int
+    starts: array[int]
+    ends: array[int]
+    blocks: Blocks
+
+
+def _inspect_segments(files: Files, needed: list[Named]) -> Iterator[Finding]:
+    """Segments that are needed and good, damaged or missing, and those that nobody needs."""
+    there = segment.names(files)
+    for one in needed:
+        count = sum(one.ends) - sum(one.starts)
+        topic = one.name.rsplit("@", 1)[0]
+        which = (
+            f"partition {one.partition} of {topic}, offsets {one.starts[0]} to {one.ends[-1] - 1}"
+        )
+        if one.name not in there:
+            text = f"the file is missing: {count:,} messages of {which} cannot be read"
+            yield Finding(one.name, 0, "error", text, "missing")
+            continue
+        try:
+            file = segment.SegmentFile(files.open(one.name), one.blocks)
+            rows = file.verify()
+            file.close()
+        except StorageError as error:
+            text = f"{error} Affected: {count:,} messages of {which}"
+            yield Finding(one.name, 0, "error", text, _kind(error))
+            continue
+        if rows != count:
+            text = f"{rows:,} messages where {count:,} should be: {which}"
+            yield Finding(one.name, 0, "error", text, "damaged")
+        else:
+            yield Finding(one.name, 0, "ok", f"{count:,} messages of {which}", "segment")
+    names = {one.name for one in needed}
+    for name in there:
+        if name not in names:
+            text = "no snapshot names it: left over by a crash (the next opening removes it), or put here"
+            yield Finding(name, 0, "warning", text, "orphan")
 
 
 def _inspect_log(
@@ -106,7 +171,7 @@ def _kind(error: StorageError) -> Kind:
     match error:
         case UnsupportedFormat():
             return "unsupported"
-        case CorruptLog():
+        case CorruptLog() | CorruptSegment():
             return "damaged"
         case _:
             return "unreadable"

@@ -46,7 +46,7 @@ def save(files: Files, index: int, payload: bytes) -> None:
     header = _HEADER.pack(_MAGIC, VERSION, index, len(payload))
     crc = _CRC.pack(crc32c(payload, crc32c(header)))
     publish(files, name_of(index), [header, crc, payload])
-    older = [name for name in _names(files) if name < name_of(index)]
+    older = [name for name in names(files) if name < name_of(index)]
     for name in older:
         files.remove(name)
     if older:
@@ -55,33 +55,35 @@ def save(files: Files, index: int, payload: bytes) -> None:
 
 def load(files: Files) -> tuple[int, bytes] | None:
     """Index and payload of the newest snapshot."""
-    names = _names(files)
-    if not names:
+    found = names(files)
+    if not found:
         return None
-    file = files.open(names[-1])
+    newest = found[-1]
+    file = files.open(newest)
     data = file.read(0, file.size())
     file.close()
     header, crc, payload = data[: _HEADER.size], data[_HEADER.size : _START], data[_START:]
     if len(data) < _START or crc != _CRC.pack(crc32c(payload, crc32c(header))):
-        raise CorruptLog(f"{names[-1]} is damaged. {REMEDY}")
+        raise CorruptLog(f"{newest} is damaged. {REMEDY}")
     magic, version, index, length = _HEADER.unpack(header)
     if magic == _MAGIC and version > VERSION:
         raise UnsupportedFormat(
-            f"{names[-1]} has format {version} and this Quiver knows formats up to {VERSION}. "
+            f"{newest} has format {version} and this Quiver knows formats up to {VERSION}. "
             "Open the directory with the newer Quiver that wrote it."
         )
-    if (magic, version, name_of(index), length) != (_MAGIC, VERSION, names[-1], len(payload)):
-        raise CorruptLog(f"{names[-1]} is not the snapshot that its name says. {REMEDY}")
+    if (magic, version, name_of(index), length) != (_MAGIC, VERSION, newest, len(payload)):
+        raise CorruptLog(f"{newest} is not the snapshot that its name says. {REMEDY}")
     return index, payload
 
 
 def clean(files: Files) -> None:
     """Remove what a crash left half made. Only the owner of the directory may do this."""
     for name in files.names():
-        if name.startswith(("snapshot-", "wal-")) and name.endswith(TEMPORARY):
+        ours = name.startswith(("snapshot-", "wal-")) or "@" in name
+        if ours and name.endswith(TEMPORARY):
             files.remove(name)
 
 
-def _names(files: Files) -> list[str]:
+def names(files: Files) -> list[str]:
     """The names of all snapshots, oldest first."""
     return [n for n in files.names() if n.startswith("snapshot-") and n.endswith(".snap")]

@@ -193,6 +193,22 @@ class Wal:
         """The places of these entries' batches, as a snapshot keeps them and `open` wants them."""
         return [(index, *self._places[index]) for index in indexes]
 
+    def file_of(self, index: int) -> int | None:
+        """The first entry of the file that has the batch of an entry; None if none has."""
+        place = self._places.get(index)
+        return None if place is None else place[0]
+
+    def complete(self, before: int) -> dict[int, None]:
+        """The files (by their first entry) that hold no entry behind `before`, and never will."""
+        firsts = [*self._sizes, self._tip.first]
+        return {a: None for a, b in pairwise(firsts) if b <= before + 1}
+
+    def roll(self) -> None:
+        """Begin a new file, so that what is written so far is in complete ones."""
+        with _Alive(self):
+            if self._tip.first <= self.last_index:
+                self._roll(allocate=self._allocate_bytes)
+
     def keep(self, live: Iterable[int], *, before: int) -> None:
         """Up to `before`, the index of a saved snapshot, only the batches of `live` are needed."""
         with _Alive(self):

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from quiver.batches.output import ORIGIN, OUTPUT_SCHEMA, Columns, columns, table
+from quiver.batches.output import ORIGIN, OUTPUT_SCHEMA, Columns, Piece, columns, table
 from quiver.batches.rows import make_row, pack
 from quiver.batches.schema import TIME, assemble
 from quiver.model.replies import Origin, Slice
@@ -29,6 +29,11 @@ def moment(milliseconds):
 def slice_of(row, count, **fields):
     given = {"partition": 0, "offset": 0, "index": 1, "time_ms": NOW} | fields
     return Slice(row=row, count=count, **given)
+
+
+def piece(batch, part):
+    """A slice of a batch that has the rows of its entry."""
+    return Piece(batch, part.row, part)
 
 
 def test_plain_messages_are_one_list():
@@ -55,7 +60,7 @@ def test_rows_beyond_the_batch_are_a_bug():
     with pytest.raises(AssertionError):
         columns(PLAIN, 8, 3)
     with pytest.raises(AssertionError):
-        table([(PLAIN, slice_of(8, 3))])
+        table([piece(PLAIN, slice_of(8, 3))])
 
 
 def test_no_slices_are_an_empty_table():
@@ -65,7 +70,7 @@ def test_no_slices_are_an_empty_table():
 
 
 def test_a_table_has_all_columns_and_defaults():
-    made = table([(PLAIN, slice_of(3, 2, partition=7, offset=40, attempt=2))])
+    made = table([piece(PLAIN, slice_of(3, 2, partition=7, offset=40, attempt=2))])
     made.validate(full=True)
     assert made.schema == OUTPUT_SCHEMA
     absent = dict.fromkeys(["key", "headers", "deliver_at", "expires_at", "dedup_id", "origin"])
@@ -79,9 +84,9 @@ def test_a_table_has_all_columns_and_defaults():
 def test_slices_of_different_batches_become_one_table():
     made = table(
         [
-            (PLAIN, slice_of(0, 2, offset=5)),
-            (RICH, slice_of(1, 2, partition=1, offset=100, time_ms=NOW + 1)),
-            (PLAIN, slice_of(9, 1, offset=7)),
+            piece(PLAIN, slice_of(0, 2, offset=5)),
+            piece(RICH, slice_of(1, 2, partition=1, offset=100, time_ms=NOW + 1)),
+            piece(PLAIN, slice_of(9, 1, offset=7)),
         ]
     )
     made.validate(full=True)
@@ -98,21 +103,21 @@ def test_slices_of_different_batches_become_one_table():
 
 
 def test_bodies_are_not_copied():
-    made = table([(PLAIN, slice_of(1, 2)), (PLAIN, slice_of(5, 2))])
+    made = table([piece(PLAIN, slice_of(1, 2)), piece(PLAIN, slice_of(5, 2))])
     stored = PLAIN.column(0).buffers()[2].address
     assert [chunk.buffers()[2].address for chunk in made.column("body").chunks] == [stored] * 2
 
 
 def test_a_creation_time_of_the_sender_stays():
     batch = assemble({"body": pa.array([b"", b""]), "created_at": pa.array([5, None], TIME)})
-    made = table([(batch, slice_of(0, 2)), (PLAIN, slice_of(0, 1, time_ms=9))])
+    made = table([piece(batch, slice_of(0, 2)), piece(PLAIN, slice_of(0, 1, time_ms=9))])
     assert made.column("created_at").cast(pa.int64()).to_pylist() == [5, NOW, 9]
     assert columns(batch, 0, 2).created_at == [5, None]
 
 
 def test_a_dead_letter_says_where_it_came_from():
     origin = Origin("orders", 3, 70, "billing", 5, "Timeout", NOW)
-    made = table([(PLAIN, slice_of(0, 1)), (PLAIN, slice_of(1, 2, origin=origin))])
+    made = table([piece(PLAIN, slice_of(0, 1)), piece(PLAIN, slice_of(1, 2, origin=origin))])
     made.validate(full=True)
     story = {
         "topic": "orders",
@@ -131,5 +136,7 @@ def test_a_dead_letter_says_where_it_came_from():
 
 
 def test_ids_are_made_when_asked_for():
-    made = table([(PLAIN, slice_of(8, 2, index=12)), (PLAIN, slice_of(0, 1))], with_ids=True)
+    made = table(
+        [piece(PLAIN, slice_of(8, 2, index=12)), piece(PLAIN, slice_of(0, 1))], with_ids=True
+    )
     assert made.column("id").to_pylist() == ["12-8", "12-9", "1-0"]

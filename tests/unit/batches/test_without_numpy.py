@@ -16,7 +16,7 @@ from quiver.batches.arrow_input import accept
 from quiver.batches.attributes import attributes_of
 from quiver.batches.codec import decode, encode
 from quiver.batches.keys import Partitioner
-from quiver.batches.output import columns, table
+from quiver.batches.output import Piece, columns, table
 from quiver.batches.rows import make_row, pack
 from quiver.model.replies import Origin, Slice
 from quiver.model.topic import TopicPolicy
@@ -28,7 +28,7 @@ assert attributes_of(batch, keyed=True) is not None
 again = decode(b"".join(map(bytes, encode(batch, "zstd"))))
 assert accept(pa.Table.from_batches([again, again])).num_rows == 18
 origin = Origin("t", 0, 0, "g", 1, "r", 1)
-made = table([(again, Slice(0, 0, 9, 1, 0, 1, 1, origin))], with_ids=True)
+made = table([Piece(again, 0, Slice(0, 0, 9, 1, 0, 1, 1, origin))], with_ids=True)
 assert made.num_rows == len(columns(again, 0, 9).headers) == 9
 """
 

@@ -262,16 +262,6 @@ class Delivery:
         """A topic as numbers."""
         return self._topic(topic).stats(max(now_ms, self.now_ms))
 
-    def live_indexes(self) -> list[int]:
-        """The log entries whose batches are still needed, sorted."""
-        found = {
-            extent.index: None
-            for topic in self.topics.values()
-            for partition in topic.partitions
-            for extent in partition.live()
-        }
-        return sorted(found)
-
     def check(self) -> None:
         """Every invariant; tests and simulations call it after each step."""
         assert {topic.name: number for number, topic in self.topics.items()} == self.names

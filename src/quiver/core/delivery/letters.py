@@ -4,7 +4,7 @@ A moved message is not copied. The target gets an extent that points at the same
 """
 
 from quiver.core.delivery.offsets import Range, merge, subtract
-from quiver.core.delivery.partition import Extent, Partition, shift
+from quiver.core.delivery.partition import Extent, Partition
 from quiver.core.delivery.topic import Topic
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Pick
@@ -35,7 +35,7 @@ def link(
             extent.nbytes * (high - low) // extent.count,
             columns,
             0,
-            origin and shift(origin, low - start),
+            origin and origin.shift(low - start),
         )
     target.catch_up(now_ms)
 
@@ -45,7 +45,7 @@ def revive(
     *, alone: bool,
 ) -> None:  # fmt: skip
     """Give buried messages another life; `alone`, only for the group that had failed."""
-    origin = extent.origin and shift(extent.origin, start - extent.first)
+    origin = extent.origin and extent.origin.shift(start - extent.first)
     number = origin.partition if origin else source.number
     partition = target.partitions[number % len(target.partitions)]
     first = partition.end

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Iterator
 from typing import Any, Final
 
-from quiver.core.delivery.offsets import OffsetSet
+from quiver.core.delivery.offsets import OffsetSet, merge, subtract
 from quiver.model.commands import Attributes
 from quiver.model.replies import Origin, Slice
 
@@ -78,27 +78,25 @@ class Extent:
         """The offset after the last one."""
         return self.first + self.count
 
+    def part(self, start: int, end: int) -> "Extent":
+        """The messages `start … end` of it."""
+        if (start, end) == (self.first, self.end):
+            return self
+        skip = start - self.first
+        return Extent(
+            start, end - start, self.index, self.row + skip, self.time_ms,
+            self.nbytes * (end - start) // self.count, self.columns, self.base + skip,
+            self.origin and self.origin.shift(skip),
+        )  # fmt: skip
+
     def slice(self, partition: int, start: int, end: int, attempt: int) -> Slice:
         """The part `start … end` as a reader needs it."""
         skip = start - self.first
         origin = self.origin
         if origin is not None and skip:
-            origin = shift(origin, skip)
+            origin = origin.shift(skip)
         return Slice(partition, start, end - start, self.index, self.row + skip, self.time_ms,
                      attempt, origin)  # fmt: skip
-
-
-def shift(origin: Origin, skip: int) -> Origin:
-    """The origin of a message `skip` further on."""
-    return Origin(
-        origin.topic,
-        origin.partition,
-        origin.offset + skip,
-        origin.group,
-        origin.attempts,
-        origin.reason,
-        origin.time_ms,
-    )
 
 
 class Partition:
@@ -209,11 +207,11 @@ class Partition:
             self._compact()
 
     def retain(self, keep: list[Extent]) -> None:
-        """Forget all extents but these."""
-        kept = {extent.first: None for extent in keep}
-        for extent in self.live():
-            if extent.first not in kept:
-                self.removed.add(extent.first, extent.end)
+        """Forget all extents but these, which are the same as now or parts of them."""
+        before = merge([(extent.first, extent.end) for extent in self.live()])
+        after = merge([(extent.first, extent.end) for extent in keep])
+        for start, end in subtract(before, after):
+            self.removed.add(start, end)
         self.extents = keep
         self._starts = [extent.first for extent in keep]
         self._head = 0

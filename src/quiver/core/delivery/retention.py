@@ -7,6 +7,8 @@ month of others.
 
 from collections.abc import Iterable
 
+from quiver import limits
+from quiver.core.delivery.offsets import Range, merge
 from quiver.core.delivery.partition import Extent, Partition
 from quiver.core.delivery.topic import Topic
 
@@ -22,10 +24,35 @@ def trim(topic: Topic, now_ms: int, numbers: Iterable[int] | None = None) -> Non
 
 
 def sweep(topic: Topic, now_ms: int) -> None:
-    """Drop messages anywhere, also behind one that has been waiting for long."""
+    """Drop messages anywhere, also behind one that has been waiting for long.
+
+    An extent that only a part is wanted of is cut down to it: the rest is not worth a place in a
+    segment. Small holes stay, or every second message settled would make an extent of each other.
+    """
     for partition in topic.partitions:
-        extents = partition.live()
-        partition.retain([x for x in extents if not _may_go(topic, partition, x, now_ms)])
+        partition.retain(
+            [
+                extent.part(start, end)
+                for extent in partition.live()
+                if not _may_go(topic, partition, extent, now_ms)
+                for start, end in _wanted(topic, partition, extent)
+            ]
+        )
+
+
+def _wanted(topic: Topic, partition: Partition, extent: Extent) -> list[Range]:
+    """The parts of an extent that somebody needs, or that retention keeps, with small holes."""
+    views = [group.views[partition.number] for group in topic.groups.values()]
+    found = [gap for view in views for gap in view.settled.gaps(extent.first, extent.end)]
+    if topic.policy.retention.kind != "settled" or not views:
+        found += partition.removed.gaps(extent.first, extent.end)
+    joined: list[Range] = []
+    for start, end in merge(found):
+        if joined and start - joined[-1][1] < limits.SWEEP_HOLE_MIN:
+            joined[-1] = (joined[-1][0], end)
+        else:
+            joined.append((start, end))
+    return joined
 
 
 def _may_go(topic: Topic, partition: Partition, extent: Extent, now_ms: int) -> bool:

@@ -1,0 +1,262 @@
+"""Which messages are in which segments, and which should be written next.
+
+The core says "row r of entry i" of every message, for ever. As long as the log has the entry, that
+is where it is read. Afterwards it is in a segment of its partition and found by its offset: this
+table says in which. It is kept in the snapshot, so it changes together with what the log forgets.
+
+A letter that was buried after its message had left the log is for a while in no segment of its own
+topic. Its bytes are still where they were; they are found by entry and row, and the next plan gives
+it a place of its own.
+"""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import Any, Final, NamedTuple
+
+from quiver import limits
+from quiver.core.delivery import Delivery
+from quiver.core.delivery.offsets import merge
+from quiver.core.delivery.partition import Extent, Partition
+from quiver.core.delivery.topic import Topic
+from quiver.model.replies import Slice
+from quiver.storage.segment import Blocks, name_of
+
+SMALL: Final = 8  # a segment is small if so many of them would make a large one
+
+
+class Segment:
+    """One file: which offsets are in it, about how many bytes, and of which entries of the log."""
+
+    __slots__ = ("blocks", "count", "ends", "first_entry", "last_entry", "name", "nbytes", "starts")
+
+    def __init__(
+        self, name: str, starts: "array[int]", ends: "array[int]", nbytes: int, first_entry: int,
+        last_entry: int, blocks: Blocks | None = None,
+    ) -> None:  # fmt: skip
+        """The offsets are those from each of `starts` to its end; there may be many holes.
+
+        `blocks` is known once the file is written.
+        """
+        self.name = name
+        self.starts = starts
+        self.ends = ends
+        self.count = sum(ends) - sum(starts)
+        self.nbytes = nbytes
+        self.first_entry = first_entry
+        self.last_entry = last_entry
+        self.blocks = blocks
+
+    @classmethod
+    def of(cls, name: str, parts: list[Slice], nbytes: int) -> "Segment":
+        """The segment with these messages in it."""
+        ranges = merge([(part.offset, part.offset + part.count) for part in parts])
+        entries = [part.index for part in parts]
+        starts, ends = (array("q", side) for side in zip(*ranges, strict=True))
+        return cls(name, starts, ends, nbytes, min(entries), max(entries))
+
+    def dump(self) -> list[Any]:
+        """As plain data."""
+        assert self.blocks is not None, "a segment that was not written"
+        return [self.name, self.starts.tobytes(), self.ends.tobytes(), self.nbytes,
+                self.first_entry, self.last_entry, self.blocks.dump()]  # fmt: skip
+
+    @classmethod
+    def load(cls, data: list[Any]) -> "Segment":
+        """What `dump` gave."""
+        name, starts, ends, nbytes, first_entry, last_entry, blocks = data
+        return cls(
+            name, array("q", starts), array("q", ends), nbytes, first_entry, last_entry,
+            Blocks.load(blocks),
+        )  # fmt: skip
+
+
+class Shelf:
+    """The segments of one partition. No offset is in two of them."""
+
+    __slots__ = ("_ends", "_segments", "_starts", "segments")
+
+    def __init__(self, segments: list[Segment]) -> None:
+        self.segments = segments
+        runs = sorted(
+            (start, end, at)
+            for at, one in enumerate(segments)
+            for start, end in zip(one.starts, one.ends, strict=True)
+        )
+        self._starts = array("q", (start for start, _, _ in runs))
+        self._ends = array("q", (end for _, end, _ in runs))
+        self._segments = array("q", (at for _, _, at in runs))
+
+    def split(self, start: int, end: int) -> Iterator[tuple[int, int, Segment | None]]:
+        """The pieces of `start … end` by the segment that holds them; None for those in none."""
+        at = bisect_right(self._starts, start) - 1
+        while start < end:
+            if at >= 0 and self._ends[at] > start:
+                stop, found = min(end, self._ends[at]), self.segments[self._segments[at]]
+            else:
+                at += 1
+                stop = min(end, self._starts[at]) if at < len(self._starts) else end
+                found = None
+            if stop > start:
+                yield start, stop, found
+            start = stop
+
+
+class Write(NamedTuple):
+    """A segment that is to be written, and the messages that go into it."""
+
+    segment: Segment
+    topic: int
+    topic_name: str
+    parts: list[Slice]
+
+
+class Plan(NamedTuple):
+    """What a snapshot writes, the table of segments as it is then, and the entries that the log keeps."""
+
+    writes: list[Write]
+    segments: "Segments"
+    logged: list[int]
+
+
+class Segments:
+    """The table: the segments of each partition, by the topic's number and the partition's."""
+
+    def __init__(self, shelves: dict[tuple[int, int], Shelf]) -> None:
+        self._shelves = shelves
+
+    def dump(self) -> list[Any]:
+        """As plain data."""
+        return [
+            [topic, partition, [one.dump() for one in shelf.segments]]
+            for (topic, partition), shelf in self._shelves.items()
+        ]
+
+    @classmethod
+    def load(cls, data: list[Any]) -> "Segments":
+        """What `dump` gave."""
+        return cls(
+            {
+                (topic, partition): Shelf([Segment.load(one) for one in found])
+                for topic, partition, found in data
+            }
+        )
+
+    def __iter__(self) -> Iterator[Segment]:
+        """All of them."""
+        for shelf in self._shelves.values():
+            yield from shelf.segments
+
+    def shelf(self, topic: int, partition: int) -> Shelf:
+        """The segments of a partition."""
+        return self._shelves.get((topic, partition)) or Shelf([])
+
+    def with_entry(self, index: int) -> list[Segment]:
+        """Every segment that may hold messages of an entry."""
+        return [one for one in self if one.first_entry <= index <= one.last_entry]
+
+    def plan(self, core: Delivery, stays: Callable[[int], bool], *, write: bool) -> Plan:
+        """What to write now; `stays` says whether the log has an entry and keeps it.
+
+        Unless it may `write`, only segments that nobody needs are taken off the table.
+        """
+        writes: list[Write] = []
+        logged: dict[int, None] = {}
+        shelves: dict[tuple[int, int], Shelf] = {}
+        strays: dict[int, None] = {}
+        room = limits.SEAL_BYTES_MAX
+        for topic in core.topics.values():
+            for partition in topic.partitions:
+                work = _Work(self.shelf(topic.number, partition.number), partition)
+                work.look(stays, logged)
+                if write:
+                    room -= work.rewrite(room)
+                    made = work.writes(topic, core.index, len(writes))
+                    writes += made
+                else:
+                    strays |= {extent.index: None for extent, _, _ in work.moving}
+                    made = []
+                found = [*work.kept(), *(one.segment for one in made)]
+                if found:
+                    shelves[topic.number, partition.number] = Shelf(found)
+        for (number, at), shelf in self._shelves.items():
+            kept = shelves.get((number, at), Shelf([]))
+            wanted = [
+                one
+                for one in shelf.segments
+                if one not in kept.segments
+                and any(one.first_entry <= index <= one.last_entry for index in strays)
+            ]
+            if wanted:
+                shelves[number, at] = Shelf([*kept.segments, *wanted])
+        return Plan(writes, Segments(shelves), sorted(logged))
+
+
+class _Work:
+    """One partition while a plan is made."""
+
+    def __init__(self, shelf: Shelf, partition: Partition) -> None:
+        self._shelf = shelf
+        self._partition = partition
+        self._alive: dict[str, list[tuple[Extent, int, int]]] = {}  # what is wanted, by segment
+        self._kept = list(shelf.segments)
+        self.moving: list[tuple[Extent, int, int]] = []  # what needs a place
+
+    def look(self, stays: Callable[[int], bool], logged: dict[int, None]) -> None:
+        """Find where every message is."""
+        for extent in self._partition.live():
+            if stays(extent.index):
+                logged[extent.index] = None
+                continue
+            for start, end, found in self._shelf.split(extent.first, extent.end):
+                pieces = self.moving if found is None else self._alive.setdefault(found.name, [])
+                pieces.append((extent, start, end))
+        self._kept = [one for one in self._shelf.segments if one.name in self._alive]
+
+    def rewrite(self, room: int) -> int:
+        """Move what is left of segments that are mostly dead, or small and many; how many bytes."""
+        left = {one.name: sum(e - s for _, s, e in self._alive[one.name]) for one in self._kept}
+        small = [
+            one
+            for one in self._kept
+            if one.nbytes * left[one.name] // one.count * SMALL < limits.SEGMENT_BYTES
+        ]
+        doomed = small if len(small) > limits.SEGMENTS_SMALL_MAX else []
+        doomed += [
+            one for one in self._kept if 2 * left[one.name] < one.count and one not in doomed
+        ]
+        moved = 0
+        for one in doomed:
+            nbytes = one.nbytes * left[one.name] // one.count
+            if moved + nbytes > room:
+                break
+            moved += nbytes
+            self.moving += self._alive[one.name]
+            self._kept.remove(one)
+        return moved
+
+    def kept(self) -> list[Segment]:
+        """The segments that stay as they are."""
+        return self._kept
+
+    def writes(self, topic: Topic, index: int, number: int) -> list[Write]:
+        """What needs a place, cut into segments; the first of them is the snapshot's `number`th."""
+        made: list[Write] = []
+        parts: list[Slice] = []
+        nbytes = 0
+        self.moving.sort(key=lambda piece: piece[1])
+        for extent, start, end in self.moving:
+            parts.append(extent.slice(self._partition.number, start, end, 0))
+            nbytes += extent.nbytes * (end - start) // extent.count
+            if nbytes >= limits.SEGMENT_BYTES:
+                made.append(self._write(topic, index, number + len(made), parts, nbytes))
+                parts, nbytes = [], 0
+        if parts:
+            made.append(self._write(topic, index, number + len(made), parts, nbytes))
+        return made
+
+    def _write(
+        self, topic: Topic, index: int, which: int, parts: list[Slice], nbytes: int
+    ) -> Write:
+        name = name_of(topic.name, topic.number, self._partition.number, index, which)
+        return Write(Segment.of(name, parts, nbytes), topic.number, topic.name, parts)

@@ -1,0 +1,289 @@
+"""A segment: messages of one partition that have left the log, as an immutable Parquet file.
+
+    orders@7.0-00000000000000001234-2.parquet
+    topic, its number, partition, the snapshot that made it, and which one of those it is
+
+The rows are in offset order (`batches.sealed` has the columns), in row groups of about a mebibyte,
+so that one old message costs one group and not a file. Which segments count is written in the
+snapshot, with the checksum of each row group and of the footer behind them; a file that no snapshot
+names is what a crash left over.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from array import array
+from bisect import bisect_left, bisect_right
+from itertools import pairwise
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from crc32c import crc32c
+
+from quiver import limits
+from quiver.batches import sealed
+from quiver.batches.schema import NAMES
+from quiver.errors import CorruptSegment, DiskFull
+from quiver.storage.files import TEMPORARY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from quiver.storage.files import File, Files
+
+SUFFIX: Final = ".parquet"
+_NAME: Final = re.compile(r".+@\d+\.\d+-\d{20}-\d+\.parquet")
+VERSION: Final = "1"
+LEVEL: Final = 1  # of zstd: higher ones take the processor that foreground work needs
+FEW_VALUES: Final = ["partition", "entry", "stored_at", "key", "priority", "created_at"]
+STATISTICS: Final = ["offset", "entry", "stored_at", "key", "priority"]
+_REMEDY: Final = "Restore the file from a backup; `quiver doctor` says which messages are in it."
+
+
+def name_of(topic: str, number: int, partition: int, index: int, which: int) -> str:
+    """The name of a segment; long topic names are cut, their number tells them apart."""
+    shown = topic[: limits.SEGMENT_NAME_CHARS_MAX]
+    return f"{shown}@{number}.{partition}-{index:020}-{which}{SUFFIX}"
+
+
+def index_of(name: str) -> int:
+    """The entry of the snapshot that made a segment."""
+    return int(name.rsplit("-", 2)[1])
+
+
+def names(files: Files) -> list[str]:
+    """All segments in a directory, needed or not."""
+    return [name for name in files.names() if _NAME.fullmatch(name)]
+
+
+class Blocks(NamedTuple):
+    """The row groups of a file and its footer: where each ends, and its CRC-32C."""
+
+    ends: array[int]
+    crcs: array[int]
+
+    def dump(self) -> list[bytes]:
+        """As plain data."""
+        return [self.ends.tobytes(), self.crcs.tobytes()]
+
+    @classmethod
+    def load(cls, data: list[bytes]) -> Blocks:
+        """What `dump` gave."""
+        return cls(array("q", data[0]), array("q", data[1]))
+
+
+def write(
+    files: Files, name: str, topic: str, groups: Iterable[pa.Table], rest: Callable[[], None]
+) -> Blocks:
+    """Make a segment of these row groups, complete under its name; the directory is not synced yet.
+
+    It is written and synced in steps with a `rest` between, so that the log's own syncs do not
+    have to wait for all of it.
+    """
+    data, blocks = _encode(topic, groups, rest)
+    temporary = name + TEMPORARY
+    try:
+        file = files.create(temporary)
+        for start in range(0, data.size, limits.SEAL_STEP_BYTES):
+            file.write(start, [data[start : start + limits.SEAL_STEP_BYTES]])
+            file.sync()
+            rest()
+        file.close()
+        files.rename(temporary, name)
+    except DiskFull:
+        if temporary in files.names():
+            files.remove(temporary)
+        raise
+    return blocks
+
+
+def _encode(
+    topic: str, groups: Iterable[pa.Table], rest: Callable[[], None]
+) -> tuple[pa.Buffer, Blocks]:
+    about = json.dumps({"version": VERSION, "topic": topic})
+    schema = sealed.SCHEMA.with_metadata({"quiver": about})
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(
+        sink,
+        schema,
+        compression="zstd",
+        compression_level=LEVEL,
+        use_dictionary=FEW_VALUES,
+        write_statistics=STATISTICS,
+    ) as writer:
+        ends = array("q")
+        for group in groups:
+            writer.write_table(group.replace_schema_metadata(schema.metadata), len(group))
+            ends.append(sink.tell())
+            rest()
+    data = sink.getvalue()
+    ends.append(data.size)
+    crcs = array("q", (crc32c(data[start:end]) for start, end in pairwise([0, *ends])))
+    return data, Blocks(ends, crcs)
+
+
+class SegmentFile:
+    """An open segment. Any thread may read it, also after the file was removed."""
+
+    def __init__(self, file: File, blocks: Blocks) -> None:
+        self._file = file
+        self._blocks = blocks
+        self._lock = Lock()  # a Parquet reader serves one thread
+        self._parquet: Any = None
+        self._bounds: list[tuple[int, int]] = []  # first and last offset of each row group
+        self._entries: list[tuple[int, int]] = []
+        self._offsets: tuple[int, memoryview] = (-1, memoryview(b""))  # of the group read last
+
+    @property
+    def name(self) -> str:
+        """The file's name."""
+        return self._file.name
+
+    def group_of(self, offset: int) -> int:
+        """The row group that would hold this offset."""
+        with self._lock:
+            self._open()
+            group = bisect_right(self._bounds, offset, key=lambda bound: bound[0]) - 1
+        if group < 0 or offset > self._bounds[group][1]:
+            raise self._damaged(f"offset {offset} is not where it should be")
+        return group
+
+    def batch(self, group: int) -> pa.RecordBatch:
+        """The messages of a row group."""
+        return sealed.unseal(self._read(group, list(NAMES)))
+
+    def position(self, group: int, offset: int, count: int) -> tuple[int, int]:
+        """Where in a row group `offset` is, and how many of the `count` from it on are in there."""
+        _, last = self._bounds[group]
+        offsets = self._offsets_of(group)
+        at = bisect_left(offsets, offset)
+        found = min(count, last + 1 - offset)
+        if at + found > len(offsets) or offsets[at + found - 1] != offset + found - 1:
+            raise self._damaged(f"messages {offset} to {offset + found - 1} are not all there")
+        return at, found
+
+    def find(self, entry: int, row: int) -> Iterator[tuple[int, int, int, int]]:
+        """Messages of an entry from `row` on: each row, its offset, row group and place in it."""
+        with self._lock:
+            self._open()
+        for group, (first, last) in enumerate(self._entries):
+            if not first <= entry <= last:
+                continue
+            places = self._read(group, list(sealed.PLACES))
+            columns = [places[name].to_pylist() for name in sealed.PLACES]
+            for at, (offset, its_entry, its_row) in enumerate(zip(*columns, strict=True)):
+                if its_entry == entry and its_row >= row:
+                    yield its_row, offset, group, at
+
+    def verify(self) -> int:
+        """Read all of it, checksums and all; how many messages it holds."""
+        with self._lock:
+            self._open()
+        rows = 0
+        for group, bound in enumerate(self._bounds):
+            table = self._read(group, sealed.SCHEMA.names)
+            offsets = table["offset"].to_pylist()
+            if (offsets[0], offsets[-1]) != bound or offsets != sorted(set(offsets)):
+                raise self._damaged(f"row group {group} is not in the order of its offsets")
+            rows += len(offsets)
+        return rows
+
+    def close(self) -> None:
+        """Let go of the file."""
+        self._file.close()
+
+    def _offsets_of(self, group: int) -> memoryview:
+        known, view = self._offsets
+        if known != group:
+            values = self._read(group, ["offset"])["offset"].combine_chunks()
+            values = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
+            start = 8 * values.offset
+            view = memoryview(values.buffers()[1])[start : start + 8 * len(values)].cast("q")
+            self._offsets = (group, view)
+        return view
+
+    def _read(self, group: int, names: list[str]) -> pa.Table:
+        with self._lock:
+            self._open()
+            try:
+                return self._parquet.read_row_group(group, columns=names, use_threads=False)
+            except (pa.ArrowException, OSError, ValueError) as error:
+                raise self._damaged(str(error)) from error
+
+    def _open(self) -> None:
+        if self._parquet is not None:
+            return
+        try:
+            source = pa.PythonFile(_Reading(self._file, self._blocks), mode="r")
+            parquet = pq.ParquetFile(source)
+            if not parquet.schema_arrow.equals(sealed.SCHEMA):
+                raise self._damaged("it does not have the columns of a segment")
+            offset, entry = (sealed.SCHEMA.get_field_index(name) for name in ("offset", "entry"))
+            groups = [parquet.metadata.row_group(at) for at in range(parquet.num_row_groups)]
+            self._bounds = [_bounds(group, offset) for group in groups]
+            self._entries = [_bounds(group, entry) for group in groups]
+        except (pa.ArrowException, OSError, ValueError, AttributeError) as error:
+            raise self._damaged(str(error)) from error
+        self._parquet = parquet
+
+    def _damaged(self, why: str) -> CorruptSegment:
+        return CorruptSegment(f"{self.name} is damaged: {why}. {_REMEDY}")
+
+
+def _bounds(group: Any, column: int) -> tuple[int, int]:
+    found = group.column(column).statistics
+    return found.min, found.max
+
+
+class _Reading:
+    """A `File` as Python programs read files; every block is checked before anybody sees it."""
+
+    closed = False
+
+    def __init__(self, file: File, blocks: Blocks) -> None:
+        self._file = file
+        self._blocks = blocks
+        self._at = 0
+        self._last: tuple[int, bytes] = (-1, b"")  # the block that was read last
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._at
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        self._at = offset + (0, self._at, self._blocks.ends[-1])[whence]
+        return self._at
+
+    def read(self, count: int = -1) -> bytes:
+        size = self._blocks.ends[-1]
+        end = size if count < 0 else min(self._at + count, size)
+        pieces = []
+        while self._at < end:
+            start, block = self._block()
+            piece = block[self._at - start : end - start]
+            pieces.append(piece)
+            self._at += len(piece)
+        return b"".join(pieces)
+
+    def _block(self) -> tuple[int, bytes]:
+        """The block at the present position, and where it starts."""
+        ends, crcs = self._blocks
+        at = bisect_right(ends, self._at)
+        start = ends[at - 1] if at else 0
+        if self._last[0] != start:
+            data = self._file.read(start, ends[at] - start)
+            if len(data) < ends[at] - start or crc32c(data) != crcs[at]:
+                raise OSError(f"its bytes {start} to {ends[at] - 1} have changed or are missing")
+            self._last = (start, data)
+        return self._last
+
+    def close(self) -> None:
+        """The owner of the file closes it."""

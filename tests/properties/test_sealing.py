@@ -1,0 +1,276 @@
+"""Messages that leave the log: every crash on the way, every damaged byte, and letters astray."""
+
+from collections.abc import Iterator
+from random import Random
+
+import pytest
+
+from quiver import limits
+from quiver.batches.rows import make_row, pack
+from quiver.errors import CorruptSegment
+from quiver.model.commands import (
+    CreateTopic,
+    Held,
+    Pick,
+    Receive,
+    Redrive,
+    Run,
+    Send,
+    Settle,
+)
+from quiver.model.replies import Received
+from quiver.model.topic import TopicPolicy
+from quiver.node.engine import Engine, Proposal, encode
+from quiver.storage import doctor, segment
+from quiver.testing import MemoryFiles, SimulatedCrash
+from tests.properties.conftest import shrink
+from tests.properties.workload import SECRET, START_MS
+
+SIZES = {"file_bytes": 1_500, "allocate_bytes": 1_024, "reserve_bytes": 256}
+ORDERS, LETTERS = 1, 2
+HOUR_MS = 3_600_000
+
+
+class Script:
+    """Sends, acks, burials, redrives and snapshots that seal and rewrite; `done` are the commits.
+
+    `states` is what is pending after each of them.
+    """
+
+    def __init__(self, files: MemoryFiles) -> None:
+        self.files = files
+        self.done = 0
+        self.states: list[dict[int, list[bytes]]] = []
+        self.engine = Engine.open(files, now_ms=START_MS, secret=SECRET, **SIZES)
+
+    def run(self) -> None:
+        self.do(CreateTopic("orders", TopicPolicy(2, dead_letter="letters")))
+        for turn in range(7):
+            self.send(turn)
+            self.settle("ack", 2)
+            if turn in (2, 4):
+                self.settle("dead_letter", 1)
+            if turn == 5:
+                self.do(Redrive(LETTERS, (Pick(0, ((0, 1),)),)))
+            if turn > 1:
+                self.snapshot(turn)
+        self.settle("ack", 30)
+        self.snapshot(99)
+        self.engine.close()
+
+    def send(self, turn: int) -> None:
+        bodies = [b"%d-%d " % (turn, at) + bytes([at]) * 60 for at in range(6)]
+        batch = pack([make_row(body, key="k") for body in bodies], START_MS)
+        command = Send(ORDERS, (Run(0, 4, 240), Run(1, 2, 120)), (2,))
+        self.do(command, Proposal(command, batch, encode(batch, None)))
+
+    def settle(self, action, count: int) -> None:
+        got = self.do(Receive(ORDERS, "g", count, HOUR_MS))
+        assert isinstance(got, Received)
+        held = tuple(
+            Held(part.partition, got.epoch, ((part.offset, part.offset + part.count),))
+            for part in got.slices
+        )
+        self.do(Settle(ORDERS, got.group, action, held))
+
+    def do(self, command, proposal: Proposal | None = None):
+        [outcome] = self.engine.commit([proposal or Proposal(command)], now_ms=START_MS)
+        assert not isinstance(outcome.reply, Exception), outcome.reply
+        self.done += 1
+        if self.files.crash_at is None:
+            self.states.append(pending(self.engine))
+        return outcome.reply
+
+    def snapshot(self, turn: int) -> None:
+        made = self.engine.begin_snapshot(START_MS + turn, seal_all=turn % 3 == 2)
+        made.save()
+        self.engine.finish_snapshot(made)
+
+
+def pending(engine: Engine) -> dict[int, list[bytes]]:
+    """What somebody still has to deal with, by topic, each message once for each time it is there."""
+    found = {}
+    for number, topic in engine.core.topics.items():
+        starts = {part.number: 0 for part in topic.partitions}
+        slices, _ = engine.core.browse(number, starts, 1_000_000, pending=True)
+        found[number] = [
+            body
+            for batch, at, part in engine.source(number, slices).pieces()
+            for body in batch.column(0).slice(at, part.count).to_pylist()
+        ]
+    return found
+
+
+@pytest.fixture(scope="module")
+def whole() -> Iterator[Script]:
+    """The script without a crash."""
+    patch = pytest.MonkeyPatch()
+    shrink(patch)
+    script = Script(MemoryFiles())
+    script.run()
+    yield script
+    patch.undo()
+
+
+def confirmed_before_the_crash(files: MemoryFiles) -> int:
+    script = None
+    try:
+        script = Script(files)
+        script.run()
+    except SimulatedCrash:
+        return script.done if script is not None else 0
+    raise AssertionError("it did not crash")
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["before its effect", "after its effect"])
+def test_a_crash_at_any_operation_of_sealing_loses_nothing_and_doubles_nothing(whole, late):
+    total = whole.files.operations
+    sealed_at = 0
+    for crash_at in range(1, total + 1):
+        files = MemoryFiles(crash_at=crash_at, crash_late=late)
+        done = confirmed_before_the_crash(files)
+        for survival in ("none" if crash_at % 2 else "all", Random(crash_at)):
+            after = files.crash(survival)
+            findings = doctor.inspect(after)
+            named = {one.file for one in findings} | {"confirmed"}
+            assert not set(after.names()) - named, f"operation {crash_at}"
+            assert all(one.severity != "error" for one in findings), f"operation {crash_at}"
+            sealed_at += bool(segment.names(after))
+            engine = Engine.open(after, now_ms=START_MS, secret=SECRET, **SIZES)
+            engine.core.check()
+            told = whole.states[done - 1] if done else {}
+            underway = whole.states[done] if done < len(whole.states) else told
+            got = pending(engine)
+            assert {n: sorted(b) for n, b in got.items()} in (
+                {n: sorted(b) for n, b in told.items()},
+                {n: sorted(b) for n, b in underway.items()},
+            ), f"operation {crash_at}, {survival}"
+            assert set(segment.names(after)) == {one.name for one in engine.segments}
+    assert sealed_at > 100, "the script seals"
+
+
+def test_small_segments_are_rewritten_together(monkeypatch):
+    monkeypatch.setattr(limits, "SEGMENT_BYTES", 1_000_000)
+    script = Script(MemoryFiles())
+    script.do(CreateTopic("orders", TopicPolicy(2)))
+    counts = []
+    for turn in range(8):
+        script.send(turn)
+        seal(script)
+        counts.append(len(segment.names(script.files)))
+    assert counts == [2, 4, 6, 2, 4, 6, 2, 4], "three small ones are one too many"
+    assert len(pending(script.engine)[ORDERS]) == 48
+
+
+def test_a_segment_that_is_mostly_settled_is_rewritten_and_a_dead_one_goes(monkeypatch):
+    monkeypatch.setattr(limits, "SEGMENT_BYTES", 1_000_000)
+    script = Script(MemoryFiles())
+    script.do(CreateTopic("orders", TopicPolicy(2)))
+    script.send(0)
+    seal(script)
+    before = segment.names(script.files)
+    script.settle("ack", 5)
+    seal(script)
+    assert len(segment.names(script.files)) == 1
+    assert not set(before) & set(segment.names(script.files))
+    assert len(pending(script.engine)[ORDERS]) == 1
+    script.settle("ack", 1)
+    seal(script)
+    assert not segment.names(script.files)
+
+
+def sealed_directory() -> tuple[dict[str, bytes], list[bytes]]:
+    files = MemoryFiles()
+    script = Script(files)
+    script.do(CreateTopic("orders", TopicPolicy(2)))
+    for turn in range(3):
+        script.send(turn)
+    made = script.engine.begin_snapshot(START_MS, seal_all=True)
+    made.save()
+    script.engine.finish_snapshot(made)
+    script.engine.close()
+    contents = {name: files.open(name).read(0, files.open(name).size()) for name in files.names()}
+    assert len(segment.names(files)) > 2
+    return contents, pending(script.engine)[ORDERS]
+
+
+def opened(contents: dict[str, bytes]) -> Engine:
+    files = MemoryFiles()
+    for name, data in contents.items():
+        files.create(name).write(0, [data])
+    return Engine.open(files.crash("all"), now_ms=START_MS, secret=SECRET, **SIZES)
+
+
+def readable(engine: Engine) -> list[bytes]:
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("warnings.warn", lambda *_, **__: None)
+            return pending(engine)[ORDERS]
+    except CorruptSegment:
+        return []
+
+
+def test_a_flipped_bit_of_a_segment_hides_its_messages_and_no_others():
+    contents, stored = sealed_directory()
+    chance = Random(1)
+    name = next(name for name in contents if name.endswith(segment.SUFFIX))
+    data = contents[name]
+    assert len(data) > 3_000
+    for at in range(0, len(data), 13):
+        flipped = bytearray(data)
+        flipped[at] ^= 1 << chance.randrange(8)
+        got = readable(opened({**contents, name: bytes(flipped)}))
+        assert set(got) < set(stored), f"byte {at}"
+        assert len(got) == len(set(got)) >= len(stored) // 2
+
+
+def test_a_missing_or_cut_segment_hides_its_messages_and_doctor_names_them():
+    contents, stored = sealed_directory()
+    for name in [name for name in contents if name.endswith(segment.SUFFIX)]:
+        without = {one: data for one, data in contents.items() if one != name}
+        for changed in (without, {**contents, name: contents[name][:-20]}):
+            engine = opened(changed)
+            got = readable(engine)
+            assert 0 < len(got) < len(stored)
+            engine.close()
+            [error] = [one for one in doctor.inspect(engine._files) if one.severity == "error"]
+            assert error.file == name
+            assert "partition" in error.text
+
+
+def test_messages_that_lie_beside_damaged_ones_come_with_a_warning():
+    contents, stored = sealed_directory()
+    name = next(name for name in contents if name.endswith(segment.SUFFIX))
+    engine = opened({one: data for one, data in contents.items() if one != name})
+    with pytest.warns(UserWarning, match="could not be read"):
+        assert 0 < len(pending(engine)[ORDERS]) < len(stored)
+
+
+def test_a_letter_buried_after_its_message_was_sealed_is_read_and_gets_its_own_place(whole):
+    script = Script(MemoryFiles())
+    script.do(CreateTopic("orders", TopicPolicy(2, dead_letter="letters")))
+    script.send(0)
+    seal(script)
+    script.settle("dead_letter", 3)
+    assert len(pending(script.engine)[LETTERS]) == 3, "from the segments of orders"
+    seal(script)
+    script.settle("ack", 3)
+    seal(script)
+    assert {name.partition("@")[0] for name in segment.names(script.files)} == {"letters"}
+    letters = pending(script.engine)[LETTERS]
+    assert len(letters) == 3
+    assert all(letter.startswith(b"0-") for letter in letters)
+
+
+def seal(script: Script) -> None:
+    made = script.engine.begin_snapshot(START_MS, seal_all=True)
+    made.save()
+    script.engine.finish_snapshot(made)
+
+
+def test_a_segment_of_another_history_is_left_alone():
+    contents, stored = sealed_directory()
+    stranger = segment.name_of("orders", 1, 0, 10**9, 0)
+    engine = opened({**contents, stranger: b"from a newer state, before a backup was put back"})
+    assert sorted(readable(engine)) == sorted(stored)
+    assert stranger in engine._files.names()
