@@ -21,6 +21,7 @@
     └─ StorageError            the directory needs a person
        ├─ DirectoryInUse       another process owns it
        ├─ CorruptLog           damage where nothing may be damaged
+       ├─ CorruptSegment       old messages cannot be read from their file
        ├─ UnsupportedFormat    written by a newer Quiver
        └─ StorageFailed        a write or sync failed; the queue has stopped
 

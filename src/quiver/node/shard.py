@@ -303,6 +303,7 @@ class Shard:
                 self._serving = self._gather()
                 closing = any(isinstance(request, _Close) for request in self._serving)
                 self._serve(list(self._serving))
+                self._serving = []  # a snapshot among them would hold its files open
         except BaseException as failure:  # noqa: BLE001  # whatever it was, nobody may wait for ever
             with self._gate:
                 self._failure = failure
@@ -549,7 +550,7 @@ class Shard:
 
     def _release_all(self) -> None:
         """Nobody will be served any more: say so to all who wait."""
-        requests = self._serving
+        requests, self._serving = self._serving, []
         with suppress(Empty):
             while True:
                 requests.append(self._inbox.get_nowait())

@@ -56,15 +56,18 @@ def assert_holds(wal: Wal, found: Sequence[Record], expected: Sequence[Record]) 
 def save_state(files: Files, wal: Wal, live: Sequence[int]) -> None:
     """A snapshot of everything synced, that needs the batches of `live`; the log drops the rest."""
     index = wal.synced_index
-    state = {"live": list(live), "places": wal.places(live)}
-    snapshot.save(files, index, codec.encode_state(state))
+    state = codec.encode_state([list(live), wal.places(live)])
+    snapshot.save(files, index, codec.encode_state([state, []]))
     wal.keep(live, before=index)
 
 
 def open_directory(files: Files) -> tuple[Wal, list[Record], int, list[int]]:
     """Open a directory as a node does: the log, its entries, the snapshot's index, its live entries."""
     snapshot.clean(files)
-    after, payload = snapshot.load(files) or (0, codec.encode_state({"live": [], "places": []}))
-    state = codec.decode_state(payload)
-    wal, found = open_log(files, after=after, places=[tuple(place) for place in state["places"]])
-    return wal, found, after, state["live"]
+    after, payload = snapshot.load(files) or (0, None)
+    live, places = [], []
+    if payload is not None:
+        state, _ = codec.decode_state(payload)
+        live, places = codec.decode_state(state)
+    wal, found = open_log(files, after=after, places=[tuple(place) for place in places])
+    return wal, found, after, live
