@@ -14,7 +14,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from quiver import limits
-from quiver.core.delivery import chains, delivery, offsets, partition
+from quiver.core.delivery import chains, delivery, extents, offsets
 from tests.properties.machine import DeliveryMachine, UnsnappedMachine
 from tests.properties.storm import storm
 
@@ -63,7 +63,7 @@ def small_parts(monkeypatch):
     monkeypatch.setattr(offsets, "SIZE", 8)
     monkeypatch.setattr(offsets, "FULL", 255)
     monkeypatch.setattr(chains, "COMPACT_AT", 2)
-    monkeypatch.setattr(partition, "COMPACT_AT", 2)
+    monkeypatch.setattr(extents, "COMPACT_AT", 2)
     monkeypatch.setattr(delivery, "TIMERS_MIN", 2)
 
 

@@ -16,8 +16,9 @@ from typing import Any, Final, NamedTuple
 
 from quiver import limits
 from quiver.core.delivery import Delivery
+from quiver.core.delivery.extents import Extent
 from quiver.core.delivery.offsets import merge
-from quiver.core.delivery.partition import Extent, Partition
+from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 from quiver.model.replies import Slice
 from quiver.storage.segment import Blocks, name_of

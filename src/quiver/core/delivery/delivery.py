@@ -17,9 +17,10 @@ from typing import Any, Final, assert_never
 
 from quiver import limits
 from quiver.core.delivery import letters, sending
+from quiver.core.delivery.extents import Columns, Extent
 from quiver.core.delivery.lanes import Taken
 from quiver.core.delivery.offsets import Range, merge, subtract
-from quiver.core.delivery.partition import Columns, Extent, Partition
+from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.retention import sweep, trim
 from quiver.core.delivery.topic import Group, Producer, Topic
 from quiver.core.delivery.view import View

@@ -3,8 +3,9 @@
 A moved message is not copied. The target gets an extent that points at the same rows of the log.
 """
 
+from quiver.core.delivery.extents import Extent
 from quiver.core.delivery.offsets import Range, merge, subtract
-from quiver.core.delivery.partition import Extent, Partition
+from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Pick

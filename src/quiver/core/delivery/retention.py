@@ -8,8 +8,9 @@ month of others.
 from collections.abc import Iterable
 
 from quiver import limits
+from quiver.core.delivery.extents import Extent
 from quiver.core.delivery.offsets import Range, merge
-from quiver.core.delivery.partition import Extent, Partition
+from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 
 

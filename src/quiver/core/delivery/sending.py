@@ -1,7 +1,8 @@
 """Storing what is sent: whether it may be, and where it goes."""
 
 from quiver import limits
-from quiver.core.delivery.partition import Columns, Partition
+from quiver.core.delivery.extents import Columns
+from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 from quiver.errors import InvalidRequest, ProducerFenced, QueueFull
 from quiver.model.commands import Producer, Run, Send

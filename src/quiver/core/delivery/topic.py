@@ -142,8 +142,8 @@ class Topic:
         oldest = max((stats.oldest_age for stats in groups.values()), default=0.0)
         delayed = max((stats.delayed for stats in groups.values()), default=0)
         if not groups:
-            firsts = [extent.time_ms for p in self.partitions for extent in p.live()]
-            oldest = (now_ms - min(firsts, default=now_ms)) / 1000
+            times = [found for p in self.partitions if (found := p.oldest_ms()) is not None]
+            oldest = (now_ms - min(times, default=now_ms)) / 1000
         return TopicStats(
             topic=self.name,
             partitions=len(self.partitions),
@@ -151,7 +151,7 @@ class Topic:
             in_flight=sum(stats.in_flight for stats in groups.values()),
             delayed=delayed,
             oldest_age=oldest,
-            stored=sum(extent.count for p in self.partitions for extent in p.live()),
+            stored=sum(p.messages() for p in self.partitions),
             stored_bytes=sum(p.nbytes for p in self.partitions),
             sent=self.sent,
             duplicates=self.duplicates,
