@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 from quiver import limits
 from quiver.core.delivery import Delivery
 from quiver.core.delivery.extents import Extent
-from quiver.core.delivery.offsets import merge
+from quiver.core.delivery.offsets import Range, merge
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 from quiver.model.replies import Slice
@@ -199,24 +199,28 @@ class _Work:
     def __init__(self, shelf: Shelf, partition: Partition) -> None:
         self._shelf = shelf
         self._partition = partition
-        self._alive: dict[str, list[tuple[Extent, int, int]]] = {}  # what is wanted, by segment
+        self._alive: dict[str, list[Range]] = {}  # what is wanted of each segment
         self._kept = list(shelf.segments)
         self.moving: list[tuple[Extent, int, int]] = []  # what needs a place
 
     def look(self, stays: Callable[[int], bool], logged: dict[int, None]) -> None:
-        """Find where every message is."""
-        for extent in self._partition.live():
-            if stays(extent.index):
-                logged[extent.index] = None
-                continue
-            for start, end, found in self._shelf.split(extent.first, extent.end):
-                pieces = self.moving if found is None else self._alive.setdefault(found.name, [])
-                pieces.append((extent, start, end))
+        """Find where every message is; only those that are in no segment are looked at one by one."""
+        partition = self._partition
+        for low, high in partition.removed.gaps(partition.first, partition.end):
+            for start, end, found in self._shelf.split(low, high):
+                if found is not None:
+                    self._alive.setdefault(found.name, []).append((start, end))
+                    continue
+                for piece in self._extents(start, end):
+                    if stays(piece[0].index):
+                        logged[piece[0].index] = None
+                    else:
+                        self.moving.append(piece)
         self._kept = [one for one in self._shelf.segments if one.name in self._alive]
 
     def rewrite(self, room: int) -> int:
         """Move what is left of segments that are mostly dead, or small and many; how many bytes."""
-        left = {one.name: sum(e - s for _, s, e in self._alive[one.name]) for one in self._kept}
+        left = {one.name: sum(e - s for s, e in self._alive[one.name]) for one in self._kept}
         small = [
             one
             for one in self._kept
@@ -232,9 +236,17 @@ class _Work:
             if moved + nbytes > room:
                 break
             moved += nbytes
-            self.moving += self._alive[one.name]
+            for start, end in self._alive[one.name]:
+                self.moving += self._extents(start, end)
             self._kept.remove(one)
         return moved
+
+    def _extents(self, start: int, end: int) -> Iterator[tuple[Extent, int, int]]:
+        """The extents between two offsets, and which part of each is."""
+        for extent in self._partition.since(start):
+            if extent.first >= end:
+                return
+            yield extent, max(start, extent.first), min(end, extent.end)
 
     def kept(self) -> list[Segment]:
         """The segments that stay as they are."""

@@ -104,15 +104,11 @@ class Partition:
 
     def messages(self) -> int:
         """How many messages are stored, settled or not."""
-        return self._extents.messages()
+        return self._extents.messages
 
     def oldest(self) -> Extent | None:
         """The extent that was appended first of those that still exist."""
         return self._extents[0] if len(self._extents) else None
-
-    def oldest_ms(self) -> int | None:
-        """When the first message that still exists was stored."""
-        return self._extents.oldest_ms()
 
     def drop_oldest(self) -> None:
         """Forget that one."""
@@ -199,6 +195,6 @@ class Partition:
         made.end, made.nbytes, removed, extents = data
         made.removed = OffsetSet.load(removed)
         made._extents = Extents.load(extents)
-        for extent in made.live():
-            made._note(extent.columns)
+        for columns in made._extents.all_columns():
+            made._note(columns)
         return made

@@ -142,7 +142,7 @@ class Topic:
         oldest = max((stats.oldest_age for stats in groups.values()), default=0.0)
         delayed = max((stats.delayed for stats in groups.values()), default=0)
         if not groups:
-            times = [found for p in self.partitions if (found := p.oldest_ms()) is not None]
+            times = [found.time_ms for p in self.partitions if (found := p.oldest()) is not None]
             oldest = (now_ms - min(times, default=now_ms)) / 1000
         return TopicStats(
             topic=self.name,
