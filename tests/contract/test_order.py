@@ -192,3 +192,14 @@ def test_key_order_holds_over_many_rounds_and_partitions(queue, clock):
 def test_a_policy_that_contradicts_itself_is_refused(queue):
     with pytest.raises(quiver.InvalidRequest, match="one partition"):
         queue.create_topic("x", order="key", partition_by="round-robin", partitions=2)
+
+
+def test_a_key_whose_next_message_is_not_due_yet_keeps_no_turn_of_the_one_before(queue, clock):
+    queue.create_topic("o", order="key")
+    queue.create_group("o", "g")
+    queue.send("o", b"low", key="a")
+    queue.send("o", b"high, later", key="a", priority=9, delay=60)
+    queue.send("o", b"middle", key="b", priority=5)
+    assert queue.discard("o", where=lambda record: record.body == b"low") == 1
+    clock.advance(60)
+    assert drain(queue, "o") == [b"high, later", b"middle"]

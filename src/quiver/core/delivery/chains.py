@@ -142,11 +142,16 @@ class Chains:
 
     def promote(self, chain: Chain, offset: int, priority: int) -> None:
         """The chain stands in a ring, and now has a head of higher priority."""
+        self.withdraw(chain)
+        self.offer(chain, offset, priority)
+
+    def withdraw(self, chain: Chain) -> None:
+        """The chain stands in a ring, and has nothing to give for now."""
         ring = self._rings[chain.level]
         ring.remove(chain.key, chain.tenant)
         if not ring:
             del self._rings[chain.level]
-        self.offer(chain, offset, priority)
+        chain.offered = -1
 
     def keep_turn(self, level: int, tenant: int) -> None:
         """The chain whose turn it was had nothing to give: another key of its tenant is next."""

@@ -504,10 +504,16 @@ class KeyView(View):
     def _promote(self, chain: Chain, now_ms: int) -> None:
         """The chain may have another head than it was offered for: it waits for none that is lower."""
         head = chain.peek(self._holes) if chain.offered >= 0 else -1
-        if head >= 0 and head != chain.offered and self.partition.deliver_at_of(head) <= now_ms:
-            priority = self.partition.priority_of(head)
-            if priority > chain.level:
-                self._chains.promote(chain, head, priority)
+        if head < 0 or head == chain.offered:
+            return
+        if self.partition.deliver_at_of(head) > now_ms:
+            if self._chains.blocks(chain.key):  # else it stays at the old one's until it is due
+                self._chains.withdraw(chain)
+                self._offer(chain, now_ms)
+            return
+        priority = self.partition.priority_of(head)
+        if priority > chain.level:
+            self._chains.promote(chain, head, priority)
 
     def _may_take(self, head: int, priority: int, now_ms: int) -> bool:
         """What a chain was offered for is gone, or something older came back: it keeps its turn."""
