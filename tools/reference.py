@@ -201,6 +201,8 @@ def arguments(spec: ast.arguments) -> list[str]:
         made.append("*")
     for arg, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True):
         made.append(argument(arg, default))
+    if spec.kwarg is not None:
+        made.append(f"**{argument(spec.kwarg, None)}")
     return made
 
 

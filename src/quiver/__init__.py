@@ -24,6 +24,7 @@ from quiver.client.results import (
 )
 from quiver.client.sync import Member, Producer, Queue, Transaction
 from quiver.errors import (
+    BehindRetention,
     CorruptLog,
     CorruptSegment,
     DirectoryInUse,
@@ -65,6 +66,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueue",
     "AsyncTransaction",
+    "BehindRetention",
     "CorruptLog",
     "CorruptSegment",
     "Delivery",

@@ -25,6 +25,10 @@
        ├─ UnsupportedFormat    written by a newer Quiver
        └─ StorageFailed        a write or sync failed; the queue has stopped
 
+And one warning, of Python's own kind, because it is no reason to stop:
+
+    BehindRetention            messages that a group or reader should have had are gone
+
 `code` is the stable name on the wire, `retryable` says whether the same call may succeed later
 without a change, `http_status` is what an HTTP door answers. The message always says what to do.
 """
@@ -222,3 +226,19 @@ class StorageFailed(StorageError):
     """A write or sync failed. The queue has stopped; whether the last requests were kept is unknown."""
 
     code = "storage_failed"
+
+
+class BehindRetention(UserWarning):
+    """Retention has let go of messages before a group or reader had them.
+
+    `count` says how many of group `group` (empty for a reader) were lost; 0 if that is not known.
+    """
+
+    def __init__(self, message: str, topic: str, group: str = "", count: int = 0) -> None:
+        super().__init__(message, topic, group, count)
+        self.topic = topic
+        self.group = group
+        self.count = count
+
+    def __str__(self) -> str:
+        return str(self.args[0])

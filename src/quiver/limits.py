@@ -56,6 +56,7 @@ COMMIT_BYTES_MAX: Final = (
     16 * MIB
 )  # one write and sync takes at most this much more than its first request
 COMMIT_REQUESTS_MAX: Final = 4_096
+CHORES_SECONDS: Final = 60  # how late an idle topic may let go of what is too old
 FULL_DISK_PAUSE_MS: Final = 1_000  # between attempts to log what is due when the disk has no room
 PATIENCE_SECONDS_MAX: Final = (
     3_600  # the longest sleep of an idle shard; timers overflow far beyond
@@ -90,3 +91,13 @@ SEAL_REST_SECONDS_MAX: Final = 0.1  # after each step as long as the step took, 
 SEAL_CACHE_BYTES_MAX: Final = 64 * MIB  # decoded batches kept while they are sealed
 SWEEP_HOLE_MIN: Final = 64  # settled messages in the middle of others are cut out from so many on
 WAL_FILES_OPEN_MAX: Final = 64  # old files kept open for readers; more are opened as needed
+
+# -- compaction ------------------------------------------------------------------------------------
+COMPACT_KEYS_MAX: Final = 100_000  # keys one reading remembers; with more it reads several times
+COMPACT_CACHE_BYTES_MAX: Final = 64 * MIB  # decoded batches kept while a topic is read
+COMPACT_PAGE_MESSAGES: Final = 2_000  # one step of a pass; others are served between two
+COMPACT_PICKS_MAX: Final = 10_000  # about as many messages are dropped by one entry
+COMPACT_GROWTH_PERCENT: Final = 50  # a topic that has grown by this much is worth another pass
+COMPACT_GROWTH_MIN: Final = 1_000  # messages; if it has also grown by this many
+COMPACT_AGAIN_SECONDS: Final = 3_600  # later, if groups that were behind kept it from dropping all
+TOMBSTONE_KEEP_SECONDS: Final = 86_400  # so that everybody who reads once a day sees it

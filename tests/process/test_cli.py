@@ -161,6 +161,48 @@ def test_topics_from_birth_to_death(cli):
     assert [topic["topic"] for topic in cli.json("topics", "list")] == ["orders.dlq", "ranges"]
 
 
+def test_a_topic_is_altered_and_compacted_from_the_shell(cli):
+    cli("topics", "create", "prices", "--retention", "compact, 7d")
+    with cli.queue() as queue:
+        queue.send_batch("prices", [quiver.Message(f"{n}", key="k") for n in range(5)])
+    assert cli.json("topics", "compact", "prices") == {"topic": "prices", "dropped": 4}
+    assert cli("topics", "compact", "prices") == b"Compacted prices: 0 messages dropped.\n"
+    shown = cli("topics", "show", "prices").decode()
+    assert "compact and 7d" in shown
+    assert "4 by compaction" in shown
+    altered = cli.json("topics", "alter", "prices", "--retention", "1h, 1MB", "--drop-unsettled",
+                       "--max-attempts", 3, "--max-backlog", 9)["policy"]  # fmt: skip
+    assert altered["retention"]["size_bytes"] == 1_000_000
+    assert (altered["keep_unsettled"], altered["max_attempts"]) == (False, 3)
+    assert altered["dead_letter"] == "prices.dlq"
+    again = cli.json("topics", "alter", "prices", "--max-backlog", "none", "--keep-unsettled")
+    assert (again["policy"]["max_backlog"], again["policy"]["keep_unsettled"]) == (None, True)
+    assert again["policy"]["max_attempts"] == 3
+    cli("topics", "alter", "prices", code=2)
+    assert "say what shall change" in cli.error.lower()
+    cli("topics", "alter", "prices", "--max-backlog", "many", code=2)
+    cli("topics", "compact", "prices", code=2)
+
+
+def test_the_shell_is_told_what_retention_has_taken(cli):
+    cli("topics", "create", "ticks", "--retention", "100B", "--drop-unsettled")
+    cli("groups", "create", "ticks", "slow")
+    for n in range(3):
+        cli("send", "ticks", f"tick {n} ".ljust(60))
+    assert cli("receive", "ticks", "--group", "slow").startswith(b"tick 2 ")
+    assert "has lost messages that it had not settled: 2." in cli.error
+    assert re.search(r"^slow .* 2 +active", cli("groups", "ticks").decode(), re.MULTILINE)
+    assert cli("read", "ticks", "--offset", 0).startswith(b"tick 2 ")
+    assert "Reading topic 'ticks' starts at offset 2 of partition 0" in cli.error
+
+
+def test_a_group_starts_at_a_time(orders):
+    orders("groups", "create", "orders", "all", "--start", "2026-01-01T00:00:00Z")
+    orders("groups", "create", "orders", "none", "--start", "9000-01-01T00:00:00Z")
+    groups = {group["group"]: group["lag"] for group in orders.json("groups", "orders")}
+    assert groups == {"all": 5, "none": 0}
+
+
 def test_a_missing_topic_suggests_names_that_are_near(orders):
     assert orders.json("receive", "ordrs", code=2)["error"]["code"] == "topic_not_found"
     assert "Did you mean 'orders'?" in orders.error

@@ -104,7 +104,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Dropped:
-    """Messages were taken out on purpose: purged or discarded."""
+    """Messages were taken out on purpose: purged, discarded, or by a policy that says so."""
 
     places: tuple[Place, ...]
 
@@ -115,6 +115,15 @@ class Deleted:
 
     topic: int
     group: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Altered:
+    """A topic remembers ids for another time from now on."""
+
+    topic: int
+    dedup_window_ms: int
+    now_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +161,7 @@ Event = (
     | Settled
     | Transaction
     | Dropped
+    | Altered
     | Deleted
     | Committed
     | Left
@@ -409,19 +419,26 @@ def _together(history: History, seat: Seat, epoch: int) -> bool:
 def dedup(history: History) -> list[str]:
     """I6: inside the window an id is stored once, and every answer says where."""
     windows = {e.topic: e.dedup_window_ms for e in history.events if isinstance(e, TopicMade)}
-    first: dict[tuple[int, str], tuple[int, Place]] = {}  # when it was stored, and where
+    first: dict[tuple[int, str], tuple[int, Place]] = {}  # until when it is known, and where
     broken = []
     for event in history.events:
+        if isinstance(event, Altered):
+            windows[event.topic] = event.dedup_window_ms
+            for (topic, dedup_id), (until_ms, place) in first.items():
+                if topic == event.topic:
+                    latest_ms = event.now_ms + event.dedup_window_ms
+                    first[topic, dedup_id] = (min(until_ms, latest_ms), place)
         if not isinstance(event, Sent) or event.dedup_id is None or event.place is None:
             continue
         known = first.get((event.topic, event.dedup_id))
-        fresh = known is None or event.now_ms >= known[0] + windows[event.topic]
+        fresh = known is None or event.now_ms >= known[0]
         if event.duplicate and fresh:
             broken.append(f"{event.body!r} was taken for a duplicate of nothing")
         elif not event.duplicate and not fresh:
             broken.append(f"{event.dedup_id!r} was stored twice, again at {event.place}")
         elif not event.duplicate:
-            first[event.topic, event.dedup_id] = (event.now_ms, event.place)
+            until_ms = event.now_ms + windows[event.topic]
+            first[event.topic, event.dedup_id] = (until_ms, event.place)
         elif known is not None and known[1] != event.place:
             broken.append(f"{event.dedup_id!r} is at {known[1]}, and the answer said {event.place}")
     return broken

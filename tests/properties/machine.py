@@ -20,7 +20,9 @@ from hypothesis.stateful import (
 
 from quiver.batches.rows import Row
 from quiver.model.commands import (
+    AlterTopic,
     Commit,
+    Compact,
     CreateGroup,
     CreateTopic,
     DeleteGroup,
@@ -43,7 +45,7 @@ from quiver.model.commands import (
     Tick,
 )
 from quiver.model.replies import ProducerOpened, Received
-from quiver.model.topic import Order, Retention, Retry, TopicPolicy
+from quiver.model.topic import ALTERABLE, Order, Retention, Retry, TopicPolicy
 from quiver.node.engine import Engine
 from quiver.storage import codec
 from tests.properties.world import START_MS, Ask, Lease, World
@@ -90,9 +92,14 @@ retentions = st.sampled_from(
     [
         Retention(),
         Retention(),
-        Retention("time", 100),
-        Retention("size", 300),
-        Retention("forever"),
+        Retention(time_ms=30),
+        Retention(time_ms=100),
+        Retention(size_bytes=300),
+        Retention(time_ms=200, size_bytes=500),
+        Retention(forever=True),
+        Retention(compact=True),
+        Retention(compact=True),
+        Retention(compact=True, time_ms=200),
     ]
 )
 policies = st.builds(
@@ -108,7 +115,16 @@ policies = st.builds(
     dedup_window_ms=st.sampled_from([20, 200, 5_000]),
     max_backlog=st.sampled_from([None, None, 6, 15]),
     compression=st.sampled_from([None, None, "lz4"]),
+    keep_unsettled=st.booleans(),
 )
+alterations = st.lists(st.sampled_from([*ALTERABLE, "order"]), min_size=1, max_size=3, unique=True)
+
+
+def possible(policy: TopicPolicy) -> TopicPolicy:
+    """The policy, without what contradicts the rest of it."""
+    if policy.retention.compact and policy.partition_by == "round-robin":
+        policy = replace(policy, partition_by="hash")
+    return replace(policy, keep_unsettled=True) if policy.fault() else policy
 
 
 class DeliveryMachine(RuleBasedStateMachine):
@@ -124,6 +140,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.features: set[str] = set()
         self.producers: dict[tuple[int, str], tuple[int, int]] = {}  # epoch, sent
         self.gathered: list[Ask] = []
+        self.surveys: list[Compact] = []
         self.wanted = 1
         self.seed = 0
 
@@ -137,11 +154,11 @@ class DeliveryMachine(RuleBasedStateMachine):
         self, first: TopicPolicy, second: TopicPolicy, features: set[str], specs: list[Any]
     ) -> None:
         self.features = features
-        if self.order != "none" or self.fair:
+        if self.order != "none" or self.fair or first.retention.compact:
             self.features = features | {"keys"}
         self.policies = {
-            "a": replace(first, order=self.order, fair=self.fair),
-            "b": replace(second, dead_letter=second.dead_letter and "dead"),
+            "a": possible(replace(first, order=self.order, fair=self.fair)),
+            "b": possible(replace(second, dead_letter=second.dead_letter and "dead")),
         }
         for name, policy in self.policies.items():
             self.world.one(CreateTopic(name, policy))
@@ -467,6 +484,35 @@ class DeliveryMachine(RuleBasedStateMachine):
             case "differ":
                 other = replace(policy, dedup_window_ms=policy.dedup_window_ms + 1)
                 self.do(Ask(CreateTopic(topic, other)))
+
+    @rule(topic=topics, policy=policies, fields=alterations)
+    def alter(self, topic: str, policy: TopicPolicy, fields: list[str]) -> None:
+        policy = replace(policy, dead_letter=policy.dead_letter and "dead")
+        if topic == "dead":
+            policy = replace(policy, dead_letter=None)
+        self.do(Ask(AlterTopic(self.world.number(topic), policy, tuple(fields))))
+
+    @rule(topic=topics)
+    def survey(self, topic: str) -> None:
+        """A compaction reads; what it has found it may ask for much later."""
+        self.flush()
+        compacted = [
+            known.name
+            for known in self.world.model.topics.values()
+            if known.policy.retention.compact
+        ]
+        if compacted and topic not in compacted:
+            topic = compacted[0]
+        found = self.world.survey(self.world.number(topic))
+        if found is not None:
+            self.surveys.append(found)
+
+    @rule(which=st.integers(0, 3), now=mostly, topic=topics)
+    def compact(self, which: int, now: bool, topic: str) -> None:
+        if now:
+            self.survey(topic)
+        if self.surveys:
+            self.do(Ask(self.surveys.pop(-1 - which % len(self.surveys))))
 
     # -- members -----------------------------------------------------------------------------------
 

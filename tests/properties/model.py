@@ -33,8 +33,10 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.model.commands import (
+    AlterTopic,
     Command,
     Commit,
+    Compact,
     CreateGroup,
     CreateTopic,
     DeleteGroup,
@@ -65,6 +67,7 @@ from quiver.model.replies import (
     Origin,
     Outcome,
     Placed,
+    Positioned,
     ProducerOpened,
     Received,
     Sent,
@@ -78,6 +81,8 @@ from quiver.model.topic import Guarantee, TopicPolicy
 
 EVERYTHING = 1_000_000
 FOREVER_MS = 10**12
+ROUNDING_BYTES = 60  # a message's share of its batch is not exact
+FIXED = ("partitions", "order", "fair", "partition_by", "split_keys")
 
 Kind = Literal["plain", "strict", "key", "fair"]
 Refusals = set[type[Exception]]
@@ -93,12 +98,16 @@ class Message:
     index: int
     row: int
     time_ms: int
-    key: str = ""
+    key: str = ""  # if delivery looks at it
+    text: str = ""  # the key, whether or not
+    nbytes: int = 0
     priority: int = 0
     deliver_at: int = 0
     expires_at: int = 0
     origin: Origin | None = None
-    removed: bool = False  # purged, discarded, redriven or expired: for no group any more
+    removed: bool = (
+        False  # purged, discarded, compacted, redriven or expired: for no group any more
+    )
     gone: bool = False  # not stored any more
 
     @property
@@ -168,6 +177,13 @@ class Group:
     dead_lettered: int = 0
     redriven: int = 0
     expired: int = 0
+    behind_retention: int = 0
+    untold: int = 0
+
+    def told(self, lost: int) -> None:
+        """A consumer hears of everything that was lost since the last time."""
+        assert lost == self.untold, f"{self.untold} were lost, and {lost} are told"
+        self.untold = 0
 
     def all_slots(self) -> Iterator[tuple[int, int, Slot]]:
         for partition, slots in enumerate(self.slots):
@@ -199,6 +215,7 @@ class Topic:
     producers: dict[str, tuple[int, int]] = field(default_factory=dict)  # epoch, stored
     sent: int = 0
     duplicates: int = 0
+    compacted: int = 0
 
     @property
     def kind(self) -> Kind:
@@ -395,6 +412,8 @@ class Model:
             message.row,
             self.now_ms,
             key=message.key,
+            text=message.text,
+            nbytes=message.nbytes,
             priority=message.priority,
             origin=origin,
         )
@@ -462,7 +481,7 @@ class Model:
         self._index = index
         reply = outcome.reply
         if isinstance(command, Send):
-            self._on_send(command, rows[0], packed_ms, reply)
+            self._on_send(command, rows[0], packed_ms, reply, core)
         else:
             refusals, certain = self._refusals(command, rows)
             if isinstance(reply, Exception):
@@ -482,32 +501,36 @@ class Model:
     ) -> None:
         match command:
             case Receive():
-                self._on_receive(command, reply)
+                self._on_receive(command, reply, core)
             case Settle():
                 self._on_settle(command, reply, core)
             case Transact():
                 self._on_transact(command, rows, packed_ms, reply, core)
             case CreateTopic():
                 self._on_create_topic(command, reply, core)
+            case AlterTopic():
+                self._on_alter_topic(command, reply, core)
             case DeleteTopic():
                 topic = self.topics.pop(command.topic)
                 del self.names[topic.name]
             case OpenProducer():
                 self._on_open_producer(command, reply)
             case CreateGroup():
-                self._on_create_group(command, core)
+                self._on_create_group(command, reply, core)
             case DeleteGroup():
                 gone = self.topics[command.topic].groups.pop(command.group)
                 self.ends.append((command.topic, gone.number))
                 self._expect_trim(self.topics[command.topic])
             case Seek():
-                self._on_seek(command)
+                self._on_seek(command, reply)
             case PauseGroup():
                 self.topics[command.topic].groups[command.group].paused = command.paused
             case Purge():
                 self._on_purge(command, reply)
             case Discard():
                 self._on_discard(command, reply)
+            case Compact():
+                self._on_compact(command, reply)
             case Redrive():
                 self._on_redrive(command, reply)
             case Join():
@@ -524,6 +547,7 @@ class Model:
             case Tick():
                 for topic in self.topics.values() if command.sweep else ():
                     self._expect_trim(topic)
+                    self._enforce(topic, core)
                 assert reply == Done()
             case Found():
                 assert reply == Done()
@@ -559,6 +583,13 @@ class Model:
                 return ({InvalidRequest} if bad else set()), True
             case Discard():
                 return self._pick_refusals(topic, command.picks), True
+            case Compact():
+                refusals = self._pick_refusals(topic, command.picks)
+                return refusals if topic.policy.retention.compact else {InvalidRequest}, True
+            case AlterTopic():
+                bad = any(name in FIXED for name in command.fields)
+                bad = bad or _impossible(_altered(topic, command))
+                return ({InvalidRequest} if bad else set()), True
             case Redrive():
                 return self._redrive_refusals(topic, command), True
             case Send() | DeleteTopic() | OpenProducer() | Purge():
@@ -604,9 +635,25 @@ class Model:
                 self._new_topic(dead_letter, TopicPolicy(), core)
         assert reply == TopicCreated(self.names[command.name], fresh)
 
+    def _on_alter_topic(self, command: AlterTopic, reply: Any, core: Delivery) -> None:
+        topic = self.topics[command.topic]
+        topic.policy = _altered(topic, command)
+        assert reply == Done()
+        assert core.topics[topic.number].policy == topic.policy
+        dead_letter = topic.policy.dead_letter
+        if dead_letter is not None and dead_letter not in self.names:
+            self._new_topic(dead_letter, TopicPolicy(), core)
+        latest_ms = self.now_ms + topic.policy.dedup_window_ms
+        for dedup_id, (until_ms, where) in topic.dedup.items():
+            topic.dedup[dedup_id] = (min(until_ms, latest_ms), where)
+        self._expect_trim(topic)
+        self._enforce(topic, core)
+
     # -- sending -----------------------------------------------------------------------------------
 
-    def _on_send(self, command: Send, rows: Sequence[Row], packed_ms: int, reply: Any) -> None:
+    def _on_send(
+        self, command: Send, rows: Sequence[Row], packed_ms: int, reply: Any, core: Delivery
+    ) -> None:
         topic = self.topics.get(command.topic)
         if topic is None:
             assert isinstance(reply, TopicNotFound)
@@ -630,6 +677,7 @@ class Model:
             run += count
             row += length
         assert row == len(rows)
+        self._enforce(topic, core)
 
     def _send_refusals(self, topic: Topic, send: Send, backlog: int) -> Refusals:
         refusals: Refusals = set()
@@ -680,6 +728,8 @@ class Model:
             place.row,
             self.now_ms,
             key=(row.key or "") if topic.policy.keyed else "",
+            text=row.key or "",
+            nbytes=row.nbytes,
             priority=row.priority,
             deliver_at=packed_ms + row.delay_ms if row.delay_ms else 0,
             expires_at=packed_ms + row.ttl_ms if row.ttl_ms else 0,
@@ -693,12 +743,14 @@ class Model:
 
     # -- receiving ---------------------------------------------------------------------------------
 
-    def _on_receive(self, command: Receive, reply: Any) -> None:
+    def _on_receive(self, command: Receive, reply: Any, core: Delivery) -> None:
         assert isinstance(reply, Received)
         topic = self.topics[command.topic]
+        self._enforce(topic, core)
         group = topic.groups.get(command.group)
         if group is None:
             group = self._new_group(topic, command.group, reply.group, Position(), "at-least-once")
+        group.told(reply.lost)
         once = group.guarantee == "at-most-once"
         deadline_ms = self.now_ms + command.lease_ms
         header = (topic.number, group.number, self._index, deadline_ms, once)
@@ -941,6 +993,8 @@ class Model:
         self._settle_moves(core)
         for send, of_send, answer in zip(command.sends, rows, reply.sent, strict=True):
             self._store(self.topics[send.topic], send, of_send, packed_ms, answer)
+        for send in command.sends:
+            self._enforce(self.topics[send.topic], core)
 
     # -- groups ------------------------------------------------------------------------------------
 
@@ -976,14 +1030,30 @@ class Model:
             else:
                 group.slots[partition].append(Slot("settled"))
 
-    def _on_create_group(self, command: CreateGroup, core: Delivery) -> None:
+    def _on_create_group(self, command: CreateGroup, reply: Any, core: Delivery) -> None:
         topic = self.topics[command.topic]
+        self._check_behind(topic, command.position, reply)
         if command.group not in topic.groups:
             number = core.topics[topic.number].groups[command.group].number
             self._new_group(topic, command.group, number, command.position, command.guarantee)
 
-    def _on_seek(self, command: Seek) -> None:
+    def _check_behind(self, topic: Topic, position: Position, reply: Any) -> None:
+        """Only who asks for something that retention has dropped is told that it is gone."""
+        assert isinstance(reply, Positioned)
+        for partition, start in reply.behind:
+            messages = topic.partitions[partition]
+            assert position.partition in (None, partition)
+            assert any(message.gone for message in messages[:start])
+            assert all(message.gone or message.removed for message in messages[:start])
+            if position.start == "offset":
+                assert position.value < start
+            else:
+                assert position.start == "time"
+                assert all(message.time_ms >= position.value for message in messages[start:])
+
+    def _on_seek(self, command: Seek, reply: Any) -> None:
         topic = self.topics[command.topic]
+        self._check_behind(topic, command.position, reply)
         group = topic.groups[command.group]
         for partition in range(len(topic.partitions)):
             if command.position.partition in (None, partition):
@@ -1039,6 +1109,36 @@ class Model:
         assert reply == Moved(len(places))
         for partition, offset in places:
             self._remove(topic, partition, offset)
+        self._expect_trim(topic)
+
+    def superseded(self, topic: Topic, partition: int) -> list[int]:
+        """Stored messages whose key a newer stored one has."""
+        there = [
+            (offset, message.text)
+            for offset, message in enumerate(topic.partitions[partition])
+            if message.text and not (message.removed or message.gone)
+        ]
+        return [offset for offset, key in there if any(o > offset and k == key for o, k in there)]
+
+    def _on_compact(self, command: Compact, reply: Any) -> None:
+        topic = self.topics[command.topic]
+        chosen = {
+            (pick.partition, offset)
+            for pick in command.picks
+            for start, end in pick.ranges
+            for offset in range(start, min(end, len(topic.partitions[pick.partition])))
+        }
+        count = 0
+        for partition, offset in chosen:
+            message = topic.partitions[partition][offset]
+            states = [group.slots[partition][offset].state for group in topic.groups.values()]
+            if message.removed or message.gone or any(state != "settled" for state in states):
+                continue
+            message.removed = True
+            self.drops.append((topic.number, partition, offset))
+            count += 1
+        assert reply == Moved(count)
+        topic.compacted += count
         self._expect_trim(topic)
 
     def _redrive_refusals(self, topic: Topic, command: Redrive) -> Refusals:
@@ -1105,6 +1205,7 @@ class Model:
             assert other == member or not owned & theirs, f"{member} and {other} own the same"
         group.owned[member] = owned
         assert set(reply.revoked) <= owned
+        group.told(reply.lost)
         assert reply.generation >= group.generation
         group.generation = reply.generation
         for partition, committed in reply.partitions:
@@ -1160,23 +1261,89 @@ class Model:
             ]
             assert pending == [o for o in range(len(messages)) if self._wanted(topic, partition, o)]
             trimmed = (topic.number, partition) in self._trimmed
-            if trimmed and topic.policy.retention.kind == "settled":
+            if trimmed and not topic.policy.retention.keeps:
                 self._check_let_go(topic, partition, swept)
+
+    def _enforce(self, topic: Topic, core: Delivery) -> None:
+        """Where the policy says so, what is too old or too much is lost also for who wants it."""
+        retention = topic.policy.retention
+        if topic.policy.keep_unsettled:
+            return
+        there: list[tuple[int, int]] = []  # time and partition of what has stayed
+        lost: list[tuple[int, int, int]] = []
+        for partition, messages in enumerate(topic.partitions):
+            found = {piece.offset for piece in stored(core, topic.number, partition)}
+            for offset, message in enumerate(messages):
+                old = _too_old(topic.policy, message, self.now_ms)
+                if offset in found:
+                    assert not old, f"message {offset} is too old and still there"
+                    there.append((message.time_ms, partition))
+                elif not (message.removed or message.gone):
+                    if not old:
+                        assert retention.size_bytes is not None, f"message {offset} is lost"
+                        lost.append((message.time_ms, partition, offset))
+                    self._lose(topic, partition, offset)
+                elif message.removed and self._let_go(topic, partition, offset, core):
+                    assert old or retention.size_bytes is not None, f"message {offset} is lost"
+                    self._lose(topic, partition, offset)
+        if retention.size_bytes is not None:
+            assert core.stats(topic.number, 0).stored_bytes <= retention.size_bytes
+        self._check_size(topic, [one[:2] for one in lost], core)
+        for time_ms, partition, _ in lost:
+            assert not any(t < time_ms or (t, p) < (time_ms, p) for t, p in there if p == partition)
+            assert not any(t < time_ms for t, _ in there), "an older one has stayed"
+
+    @staticmethod
+    def _let_go(topic: Topic, partition: int, offset: int, core: Delivery) -> bool:
+        """Its life ended while somebody held it, and nobody does any more."""
+        groups = core.topics[topic.number].groups
+        return any(
+            group.slots[partition][offset].state == "leased"
+            and offset in groups[name].views[partition].settled
+            for name, group in topic.groups.items()
+        )
+
+    def _lose(self, topic: Topic, partition: int, offset: int) -> None:
+        message = topic.partitions[partition][offset]
+        message.gone = not message.removed
+        self.drops.append((topic.number, partition, offset))
+        for group in topic.groups.values():
+            slot = group.slots[partition][offset]
+            if slot.state != "settled":
+                slot.state = "settled"
+                group.behind_retention += 1
+                group.untold += 1
+
+    def _check_size(self, topic: Topic, gone: list[tuple[int, int]], core: Delivery) -> None:
+        """If the last batch that went had stayed, the topic would have been too large."""
+        limit = topic.policy.retention.size_bytes
+        if not gone or limit is None:
+            return
+        batches: Counter[tuple[int, int]] = Counter()
+        for partition, messages in enumerate(topic.partitions):
+            for message in messages:
+                batches[message.time_ms, partition] += message.nbytes + ROUNDING_BYTES
+        kept = core.stats(topic.number, 0).stored_bytes
+        assert kept + max(batches[batch] for batch in gone) > limit, "more went than had to"
 
     def _note_gone(self, topic: Topic, core: Delivery) -> None:
         """See what is no longer stored, and that it may be so."""
+        sized: list[tuple[int, int]] = []
         for partition, messages in enumerate(topic.partitions):
             found = {piece.offset: piece for piece in stored(core, topic.number, partition)}
             for offset, message in enumerate(messages):
                 piece = found.pop(offset, None)
                 if piece is None:
                     assert self._may_go(topic, partition, offset), f"message {offset} is lost"
+                    if not (message.gone or message.removed or topic.policy.retention.time_ms):
+                        sized.append((message.time_ms, partition))
                     message.gone = message.gone or not message.removed
                 else:
                     assert not message.gone, f"message {offset} came back"
                     assert not message.removed, f"message {offset} is still there"
                     assert _same(message, piece), f"{piece} is not {message}"
             assert not found, f"messages nobody sent: {found}"
+        self._check_size(topic, sized, core)
 
     def _wanted(self, topic: Topic, partition: int, offset: int) -> bool:
         """Some group has not settled it, or there is no group."""
@@ -1198,15 +1365,9 @@ class Model:
         watched = bool(topic.groups)
         if self._wanted(topic, partition, offset) and watched:
             return False
-        match retention.kind:
-            case "settled":
-                return watched
-            case "time":
-                return message.time_ms + retention.amount <= self.now_ms
-            case "size":
-                return True
-            case "forever":
-                return False
+        if not (retention.bounded or retention.compact or retention.forever):
+            return watched
+        return retention.size_bytes is not None or _too_old(topic.policy, message, self.now_ms)
 
     def _check_let_go(self, topic: Topic, partition: int, swept: bool) -> None:
         """Messages that were stored together and are settled by all do not stay at the head.
@@ -1237,6 +1398,10 @@ class Model:
         stats = core.stats(topic.number, self.now_ms)
         assert (stats.topic, stats.partitions) == (topic.name, len(topic.partitions))
         assert (stats.sent, stats.duplicates) == (topic.sent, topic.duplicates)
+        assert stats.compacted == topic.compacted
+        messages = [message for part in topic.partitions for message in part]
+        # One that has become too old and whose life has ended meanwhile may count as either.
+        assert stats.dropped <= sum(m.gone or m.over(self.now_ms) for m in messages)
         assert stats.depth == topic.unsettled()
         assert sorted(stats.groups) == sorted(topic.groups)
         for group in topic.groups.values():
@@ -1250,6 +1415,7 @@ class Model:
             counts = (told.timed_out, told.dead_lettered, told.expired)
             assert counts == (group.timed_out, group.dead_lettered, group.expired)
             assert (told.redelivered, told.redriven) == (group.redelivered, group.redriven)
+            assert told.behind_retention == group.behind_retention
             assert told.ready + told.in_flight + told.delayed == told.lag
             if topic.kind in ("plain", "fair") and not group.members:
                 assert told.delayed == self._delayed(topic, group)
@@ -1303,6 +1469,28 @@ def retry_delay_ms(policy: TopicPolicy, attempt: int, seed: int) -> int:
     delay_ms = retry.delay_ms(attempt, seed)
     assert full // 2 <= delay_ms <= full
     return delay_ms
+
+
+def _altered(topic: Topic, command: AlterTopic) -> TopicPolicy:
+    changes = {name: getattr(command.policy, name) for name in command.fields}
+    return replace(topic.policy, **changes)
+
+
+def _impossible(policy: TopicPolicy) -> bool:
+    """Its parts contradict each other."""
+    kept = policy.retention
+    ends = kept.time_ms is not None or kept.size_bytes is not None
+    scattered = policy.partition_by == "round-robin"
+    return (
+        (kept.forever and (ends or kept.compact))
+        or (not policy.keep_unsettled and not ends)
+        or (kept.compact and scattered)
+    )
+
+
+def _too_old(policy: TopicPolicy, message: Message, now_ms: int) -> bool:
+    time_ms = policy.retention.time_ms
+    return time_ms is not None and message.time_ms + time_ms <= now_ms
 
 
 def stored(

@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Any
 
 from quiver.model.commands import Position
-from quiver.model.topic import Retention, Retry, TopicPolicy
+from quiver.model.topic import ALTERABLE, Retention, Retry, TopicPolicy
 
 Draw = Callable[[Random], dict[str, Any]]
 
@@ -107,11 +107,17 @@ def policy(chance: Random) -> TopicPolicy:
                 Retention(),
                 Retention(),
                 Retention(),
-                Retention("time", 100),
-                Retention("size", 300),
-                Retention("forever"),
+                Retention(time_ms=30),
+                Retention(time_ms=100),
+                Retention(size_bytes=300),
+                Retention(time_ms=200, size_bytes=500),
+                Retention(forever=True),
+                Retention(compact=True),
+                Retention(compact=True),
+                Retention(compact=True, time_ms=200),
             ]
         ),
+        keep_unsettled=pick([True, False]),
         max_attempts=pick([None, 1, 2, 3]),
         dead_letter=pick([None, "dead", "dead", "dead", "b"]),
         retry=Retry(
@@ -308,6 +314,16 @@ RULES: dict[str, tuple[int, Draw]] = {
         1,
         lambda c: {"act": c.choice(["delete", "create", "create", "differ"]), "topic": topic(c)},
     ),
+    "alter": (
+        2,
+        lambda c: {
+            "topic": topic(c),
+            "policy": policy(c),
+            "fields": c.sample([*ALTERABLE, "order"], c.choice([1, 1, 2, 3])),
+        },
+    ),
+    "survey": (1, lambda c: {"topic": topic(c)}),
+    "compact": (6, lambda c: {"which": c.randrange(4), "now": mostly(c), "topic": topic(c)}),
     "join": (
         1,
         lambda c: {

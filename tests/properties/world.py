@@ -24,8 +24,10 @@ from quiver.batches.rows import Row, pack
 from quiver.core.delivery import Delivery
 from quiver.errors import DiskFull
 from quiver.model.commands import (
+    AlterTopic,
     Command,
     Commit,
+    Compact,
     DeleteGroup,
     DeleteTopic,
     Entry,
@@ -34,6 +36,7 @@ from quiver.model.commands import (
     Join,
     Leave,
     PauseGroup,
+    Pick,
     Producer,
     Receive,
     Run,
@@ -45,6 +48,8 @@ from quiver.model.commands import (
 from quiver.model.replies import Assigned, Outcome, Received, SentMany, Settled, Transacted
 from quiver.model.replies import Sent as SentReply
 from quiver.model.topic import TopicPolicy
+from quiver.node.cache import BatchCache
+from quiver.node.compaction import Scan, read_page
 from quiver.node.engine import Engine, Proposal, Snapshot, encode
 from quiver.storage import codec
 from quiver.testing import MemoryFiles, SimulatedCrash
@@ -367,6 +372,26 @@ class World:
                     found.append(((topic.number, partition, piece.offset), body))
         return found
 
+    # -- compaction --------------------------------------------------------------------------------
+
+    def survey(self, number: int) -> Compact | None:
+        """What a compaction finds now, which must be exactly what is superseded."""
+        topic = self.model.topics.get(number)
+        if topic is None:
+            return None
+        picks: list[Pick] = []
+        for partition, messages in enumerate(topic.partitions):
+            scan = Scan(self.now_ms)
+            page = read_page(self.engine, number, partition, 0, len(messages), BatchCache())
+            for row in page.rows():
+                scan.look(*row)
+            scan.finish()
+            ranges = scan.take()
+            found = [offset for start, end in ranges for offset in range(start, end)]
+            assert found == self.model.superseded(topic, partition)
+            picks.append(Pick(partition, ranges))
+        return Compact(number, tuple(picks))
+
     # -- what clients do ---------------------------------------------------------------------------
 
     def number(self, name: str) -> int:
@@ -494,6 +519,9 @@ class World:
                 self._record_settle(status, command, reply, now_ms)
             case Transact():
                 self._record_transaction(status, command, reply, entry)
+            case AlterTopic() if not isinstance(reply, Exception):
+                window_ms = self.model.topics[command.topic].policy.dedup_window_ms
+                self.history.add(told.Altered(command.topic, window_ms, now_ms))
             case DeleteTopic() if not isinstance(reply, Exception):
                 self.history.add(told.Deleted(command.topic))
             case Commit() if isinstance(reply, Assigned):

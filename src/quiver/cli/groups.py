@@ -50,6 +50,7 @@ def list_groups(topic: Topic, as_json: Json = False, data: Data = DATA) -> None:
         [
             "quiver groups create orders billing",
             "quiver groups create orders audit --start latest --guarantee at-most-once",
+            "quiver groups create orders replay --start 2026-11-01T00:00:00Z",
         ]
     )
 )
@@ -130,13 +131,15 @@ def delete(
 
 def group_table(groups: Mapping[str, "GroupStats"]) -> "Table":
     """Groups as a table."""
-    numbers = ("lag", "ready", "in flight", "delayed", "oldest", "acked", "failed", "dead")
+    numbers = ("lag", "ready", "in flight", "delayed", "oldest", "acked", "failed", "dead", "expired",
+               "behind")  # fmt: skip
     table = output.table("group", *numbers, "state", numbers=numbers)
     for group in groups.values():
         state = ["paused"] if group.paused else []
         state += [group.guarantee] if group.guarantee != "at-least-once" else []
         state += [output.count(group.members, "member")] if group.members else []
-        counts = (group.acked, group.nacked + group.timed_out, group.dead_lettered)
+        counts = (group.acked, group.nacked + group.timed_out, group.dead_lettered, group.expired,
+                  group.behind_retention)  # fmt: skip
         table.add_row(
             group.group, f"{group.lag:,}", f"{group.ready:,}", f"{group.in_flight:,}",
             f"{group.delayed:,}", output.age(group.oldest_age), *(f"{n:,}" for n in counts),

@@ -2,13 +2,23 @@
 
 import json
 import sys
-from typing import Final, NoReturn
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, Final, NoReturn
 
 import typer
 
 from quiver.cli import output
 from quiver.cli.stdout import BROKEN_PIPE, forget_stdout
-from quiver.errors import ProducerFailed, QuiverError, RequestError, StorageError, UnavailableError
+from quiver.errors import (
+    BehindRetention,
+    ProducerFailed,
+    QuiverError,
+    RequestError,
+    StorageError,
+    UnavailableError,
+)
 
 USAGE: Final = 2
 FAILED: Final = 1
@@ -31,7 +41,8 @@ def run(*, as_json: bool) -> int:
     from quiver.cli.app import app
 
     try:
-        code = app(standalone_mode=False, prog_name="quiver")
+        with _warnings_as_notes():
+            code = app(standalone_mode=False, prog_name="quiver")
         sys.stdout.flush()
     except QuiverError as error:
         return _fail(error.code, sentence(error), exit_code(error), as_json=as_json)
@@ -47,6 +58,23 @@ def run(*, as_json: bool) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+@contextmanager
+def _warnings_as_notes() -> Iterator[None]:
+    """What retention has taken is said as everything else is, not as a line of some source file."""
+    usual = warnings.showwarning
+
+    def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, BehindRetention):
+            output.note(sentence(message))
+        else:
+            usual(message, category, *where, **more)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", BehindRetention)
+        warnings.showwarning = show
+        yield
 
 
 def exit_code(error: QuiverError) -> int:

@@ -1,4 +1,4 @@
-"""`quiver topics`: list, create, show, purge, delete."""
+"""`quiver topics`: list, create, alter, show, compact, purge, delete."""
 
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from quiver.client.sync import Queue
     from quiver.model.topic import Retention, Retry, TopicPolicy
 
+NONE = "none"  # how a shell says None
+DROPS = ", and then dropped though unsettled"
+
 app = typer.Typer(
     cls=Verbs,
-    help="List, create, show, purge and delete topics. Alone it lists them.",
+    help="List, create, alter, show, compact, purge and delete topics. Alone it lists them.",
     epilog=epilog(["quiver topics", "quiver topics create orders", "quiver topics show orders"]),
 )
 
@@ -54,8 +57,10 @@ def list_topics(as_json: Json = False, data: Data = DATA) -> None:
             "quiver topics create orders --partitions 4 --order key --retention 7d",
             "quiver topics create jobs --max-attempts 5 --retry exponential --retry-base 2s",
             "quiver topics create names --partitions 3 --split-key h --split-key q",
+            "quiver topics create clicks --retention '7d, 10GB' --drop-unsettled",
         ],
-        "The same call again changes nothing; another policy for a topic that exists is refused.",
+        "The same call again changes nothing; another policy for a topic that exists is refused: "
+        "see quiver topics alter.",
     )
 )
 def create(
@@ -77,8 +82,16 @@ def create(
         ),
     ] = None,
     retention: Annotated[
-        str, typer.Option(help="What is kept when settled: settled (nothing), 7d, 10GB or forever.")
+        str,
+        typer.Option(
+            help="What is kept when settled: settled (nothing), forever, or some of 7d, 10GB and "
+            "compact (the newest of each key), with commas."
+        ),
     ] = "settled",
+    drop_unsettled: Annotated[
+        bool,
+        typer.Option("--drop-unsettled", help="Time and size also drop what nobody has settled."),
+    ] = False,
     max_attempts: Annotated[
         int | None, typer.Option(help="Then a message goes to the dead letters.")
     ] = None,
@@ -117,7 +130,7 @@ def create(
     options: dict[str, Any] = {
         "partitions": partitions, "order": order, "fair": fair,
         "partition_by": split_key or partition_by, "retention": retention,
-        "max_attempts": max_attempts, "dead_letter": dead_letter,
+        "keep_unsettled": not drop_unsettled, "max_attempts": max_attempts, "dead_letter": dead_letter,
         "retry": _retry(retry, retry_base, retry_cap, retry_jitter),
         "dedup_window": dedup_window, "max_backlog": max_backlog, "compression": compression,
     }  # fmt: skip
@@ -137,6 +150,90 @@ def create(
     for other in fresh:
         if other != topic:
             output.say(f"Created {other} for its dead letters.")
+
+
+@app.command(
+    epilog=epilog(
+        [
+            "quiver topics alter orders --retention 30d",
+            "quiver topics alter clicks --retention '7d, 10GB' --drop-unsettled",
+            "quiver topics alter jobs --max-attempts none --max-backlog 10000",
+        ],
+        "What is not named stays as it is. Partitions and order cannot be changed.",
+    )
+)
+def alter(
+    topic: Topic,
+    retention: Annotated[
+        str | None, typer.Option(help="What is kept when settled, as for create.")
+    ] = None,
+    keep_unsettled: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-unsettled/--drop-unsettled",
+            help="Whether time and size keep what nobody has settled.",
+        ),
+    ] = None,
+    max_attempts: Annotated[
+        str | None, typer.Option(help="Then a message goes to the dead letters; or none.")
+    ] = None,
+    dead_letter: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="The topic for dead letters.")
+    ] = None,
+    retry: Annotated[
+        str | None,
+        typer.Option(help="The wait before a retry: fixed, linear, exponential, or a time."),
+    ] = None,
+    dedup_window: Annotated[
+        str | None, typer.Option(metavar="TIME", help="How long dedup ids are remembered.")
+    ] = None,
+    max_backlog: Annotated[
+        str | None, typer.Option(help="Refuse sends past so many unsettled messages; or none.")
+    ] = None,
+    compression: Annotated[
+        str | None, typer.Option(help="Of stored batches: lz4, zstd or none.")
+    ] = None,
+    as_json: Json = False,
+    data: Data = DATA,
+) -> None:
+    """Change a topic's policy."""
+    given: dict[str, Any] = {
+        "retention": retention, "keep_unsettled": keep_unsettled,
+        "max_attempts": _count_or_none(max_attempts, "--max-attempts"),
+        "dead_letter": dead_letter, "retry": retry, "dedup_window": dedup_window,
+        "max_backlog": _count_or_none(max_backlog, "--max-backlog"), "compression": compression,
+    }  # fmt: skip
+    changes = {
+        key: None if value == NONE else value for key, value in given.items() if value is not None
+    }
+    with directory.opened(data) as queue:
+        directory.require_topic(queue, topic, data)
+        queue.alter_topic(topic, **changes)
+        policy = queue.policy(topic)
+    if as_json:
+        output.document({"topic": topic, "policy": asdict(policy)})
+    else:
+        output.say(f"Altered {topic}: {_summary(policy)}.")
+
+
+def _count_or_none(text: str | None, option: str) -> str | int | None:
+    if text is None or text == NONE:
+        return text
+    if not text.isdecimal():
+        raise InvalidRequest(f"{option} is a number or {NONE}, not {text[:40]!r}")
+    return int(text)
+
+
+@app.command(epilog=epilog(["quiver topics compact prices"]))
+def compact(topic: Topic, as_json: Json = False, data: Data = DATA) -> None:
+    """Drop now what newer messages of the same key have superseded."""
+    with directory.opened(data) as queue:
+        directory.require_topic(queue, topic, data)
+        dropped = queue.compact(topic)
+    if as_json:
+        output.document({"topic": topic, "dropped": dropped})
+    else:
+        output.say(f"Compacted {topic}: {output.count(dropped, 'message')} dropped.")
 
 
 @app.command(epilog=epilog(["quiver topics show orders"]))
@@ -163,6 +260,10 @@ def show(topic: Topic, as_json: Json = False, data: Data = DATA) -> None:
             (
                 "sent",
                 f"{stats.sent:,} in all, and {output.count(stats.duplicates, 'duplicate')} refused",
+            ),
+            (
+                "dropped",
+                f"{stats.dropped:,} by age or size, {stats.compacted:,} by compaction",
             ),
         ]
     )
@@ -238,7 +339,8 @@ def _retry(
 
 def _summary(policy: "TopicPolicy") -> str:
     parts = [output.count(policy.partitions, "partition"), f"order {policy.order}"]
-    parts.append(f"retention {_retention(policy.retention)}")
+    kept = "" if policy.keep_unsettled else " (drops unsettled)"
+    parts.append(f"retention {_retention(policy.retention)}{kept}")
     if policy.max_attempts:
         parts.append(f"{output.count(policy.max_attempts, 'attempt')}, then {policy.dead_letter}")
     return ", ".join(parts)
@@ -250,7 +352,7 @@ def _describe(policy: "TopicPolicy") -> list[tuple[str, str]]:
     return [
         ("partitions", f"{policy.partitions}, by {policy.partition_by}{splits}"),
         ("order", policy.order + (", fair between keys" if policy.fair else "")),
-        ("retention", _retention(policy.retention)),
+        ("retention", _retention(policy.retention) + ("" if policy.keep_unsettled else DROPS)),
         ("attempts", attempts + (f", then {policy.dead_letter}" if policy.dead_letter else "")),
         ("retry", _retry_words(policy.retry)),
         ("dedup window", output.duration(policy.dedup_window_ms / 1000)),
@@ -260,15 +362,14 @@ def _describe(policy: "TopicPolicy") -> list[tuple[str, str]]:
 
 
 def _retention(retention: "Retention") -> str:
-    match retention.kind:
-        case "time":
-            return output.duration(retention.amount / 1000)
-        case "size":
-            return output.size(retention.amount)
-        case "settled":
-            return "until settled"
-        case kind:
-            return kind
+    parts = ["compact"] if retention.compact else []
+    if retention.time_ms is not None:
+        parts.append(output.duration(retention.time_ms / 1000))
+    if retention.size_bytes is not None:
+        parts.append(output.size(retention.size_bytes))
+    if retention.forever:
+        parts.append("forever")
+    return " and ".join(parts) or "until settled"
 
 
 def _retry_words(retry: "Retry") -> str:

@@ -1,6 +1,7 @@
 """Arguments as users give them, checked and turned into what commands carry."""
 
 import re
+from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final, get_args
 
@@ -8,20 +9,23 @@ from quiver import limits
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Position
 from quiver.model.topic import (
+    ALTERABLE,
     Compression,
     Order,
     PartitionBy,
     Retention,
-    RetentionKind,
     Retry,
     RetryKind,
     TopicPolicy,
+    argument_of,
+    how_to_change,
 )
 from quiver.model.units import milliseconds, size_bytes, timestamp_ms
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 POSITIONS: Final = 'a position is "earliest", "latest", an offset (int) or a time'
 DEAD_LETTER_SUFFIX: Final = ".dlq"
+SHADOWED: Final = {"retention": "retention_", "retry": "retry_"}  # as `policy` calls them
 
 
 def name(value: Any, what: str) -> str:
@@ -93,20 +97,43 @@ def position(to: Any, partition: int | None = None) -> Position:
 
 
 def retention(value: Any) -> Retention:
-    """ "settled", "forever", a duration such as "7d" or a size such as "10GB"."""
-    if value in ("settled", "forever"):
-        return Retention(value)
+    """ "settled", "forever", or one or more of a time, a size and "compact": "compact, 7d, 10GB"."""
     if isinstance(value, Retention):
-        choice(value.kind, "the kind of retention", RetentionKind)
-        return Retention(value.kind, whole(value.amount, "amount of retention", 0, 2**62))
-    if isinstance(value, str) and value.strip().lower().endswith("b"):
-        return Retention("size", size_bytes(value, "retention"))
-    if value == "compact":
+        return _checked_retention(value)
+    if not isinstance(value, str):
+        return Retention(time_ms=milliseconds(value, "retention"))
+    words = [word.strip() for word in value.split(",")]
+    if words == ["settled"]:
+        return Retention()
+    found: dict[str, Any] = {}
+    for word in words:
+        part, amount = _retention_part(word)
+        if part in found:
+            raise InvalidRequest(f"retention has {word[:40]!r} and another of its kind; give one")
+        found[part] = amount
+    return Retention(**found)
+
+
+def _retention_part(word: str) -> tuple[str, Any]:
+    if word in ("compact", "forever"):
+        return word, True
+    if word == "settled":
         raise InvalidRequest(
-            'retention="compact" needs history on disk, which this version does not have yet; '
-            'use "forever", a time such as "7d" or a size such as "10GB"'
+            'retention "settled" keeps nothing, so nothing can be combined with it'
         )
-    return Retention("time", milliseconds(value, "retention"))
+    if word.lower().endswith("b"):
+        return "size_bytes", size_bytes(word, "retention")
+    return "time_ms", milliseconds(word, "retention")
+
+
+def _checked_retention(value: Retention) -> Retention:
+    for amount in (value.time_ms, value.size_bytes):
+        if amount is not None:
+            whole(amount, "amount of retention", 0, 2**62)
+    flags: tuple[Any, ...] = (value.compact, value.forever)
+    if not all(isinstance(flag, bool) for flag in flags):
+        raise InvalidRequest("compact and forever of retention must be True or False")
+    return value
 
 
 def retry(value: Any) -> Retry:
@@ -155,6 +182,7 @@ def policy(
     fair: Any,
     partition_by: Any,
     retention_: Any,
+    keep_unsettled: Any,
     max_attempts: Any,
     dead_letter: Any,
     retry_: Any,
@@ -164,8 +192,9 @@ def policy(
 ) -> TopicPolicy:
     """A topic's policy, whole and consistent."""
     whole(partitions, "partitions", 1, limits.PARTITIONS_MAX)
-    if not isinstance(fair, bool):
-        raise InvalidRequest("fair must be True or False")
+    for flag, what in ((fair, "fair"), (keep_unsettled, "keep_unsettled")):
+        if not isinstance(flag, bool):
+            raise InvalidRequest(f"{what} must be True or False")
     split_keys: tuple[str, ...] = ()
     if isinstance(partition_by, list | tuple):
         split_keys, partition_by = _split_keys(partition_by, partitions), "range"
@@ -187,13 +216,14 @@ def policy(
         raise InvalidRequest("a topic cannot be its own dead-letter topic")
     if max_backlog is not None:
         whole(max_backlog, "max_backlog", 1, 2**62)
-    return TopicPolicy(
+    made = TopicPolicy(
         partitions=partitions,
         order=order,
         fair=fair,
         partition_by=partition_by,
         split_keys=split_keys,
         retention=retention(retention_),
+        keep_unsettled=keep_unsettled,
         max_attempts=max_attempts,
         dead_letter=dead_letter,
         retry=retry(retry_),
@@ -203,6 +233,39 @@ def policy(
         if compression is None
         else choice(compression, "compression", Compression),
     )
+    fault = made.fault()
+    if fault is not None:
+        raise InvalidRequest(fault)
+    return made
+
+
+def altered(
+    topic: str, policy_: TopicPolicy, changes: dict[str, Any]
+) -> tuple[TopicPolicy, list[str]]:
+    """The policy with some arguments of `create_topic` changed, and the fields that this is about."""
+    known = {argument_of(field.name): field.name for field in fields(TopicPolicy)}
+    unknown = [name for name in changes if name not in known]
+    if unknown:
+        raise InvalidRequest(f"a topic has no {unknown[0]!r}; it has {', '.join(known)}")
+    if not changes:
+        raise InvalidRequest('say what shall change, such as retention="7d"')
+    named = [known[name] for name in changes]
+    if any(name not in ALTERABLE for name in named):
+        raise InvalidRequest(f"topic {topic!r} is there already; {how_to_change(named)}")
+    given = {SHADOWED.get(name, name): value for name, value in changes.items()}
+    made = policy(topic, **{**_arguments(policy_), **given})
+    if made.dead_letter != policy_.dead_letter and "dead_letter" not in named:
+        named.append("dead_letter")  # the one that max_attempts brings along
+    return made, named
+
+
+def _arguments(policy_: TopicPolicy) -> dict[str, Any]:
+    """What `policy` makes the same of."""
+    names = {argument_of(field.name): field.name for field in fields(TopicPolicy)}
+    given = {SHADOWED.get(name, name): getattr(policy_, field) for name, field in names.items()}
+    given["partition_by"] = list(policy_.split_keys) or policy_.partition_by
+    given["dedup_window"] = policy_.dedup_window_ms / 1000
+    return given
 
 
 def _split_keys(keys: list[Any] | tuple[Any, ...], partitions: int) -> tuple[str, ...]:

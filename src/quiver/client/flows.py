@@ -20,7 +20,7 @@ from quiver.batches.attributes import attributes_of
 from quiver.batches.output import Piece, columns, table
 from quiver.batches.rows import Row, make_row, pack
 from quiver.batches.schema import concat
-from quiver.client import arguments
+from quiver.client import arguments, losses
 from quiver.client.results import Lease, Leased, LeasedTable, Record, Sent, SentBatch
 from quiver.core.delivery.offsets import merge
 from quiver.errors import (
@@ -32,6 +32,7 @@ from quiver.errors import (
 )
 from quiver.model.commands import (
     Action,
+    AlterTopic,
     Command,
     CreateGroup,
     CreateTopic,
@@ -56,6 +57,7 @@ from quiver.model.replies import (
     Moved,
     Origin,
     Placed,
+    Positioned,
     SentMany,
     Settled,
     Slice,
@@ -114,6 +116,16 @@ class Flows:
         yield self.shard.propose(CreateTopic(topic, policy))
         self._handles.pop(topic, None)
 
+    def alter_topic(self, topic: str, changes: dict[str, Any]) -> Flow[None]:
+        policy = yield from self.policy(topic)
+        made, fields = arguments.altered(topic, policy, changes)
+        yield from self._on_topic(
+            topic, lambda handle: AlterTopic(handle.number, made, tuple(fields))
+        )
+        handle = self._handles.get(topic)
+        if handle is not None:  # senders share it, and learn of the change like this
+            handle.policy = yield from self.policy(topic)
+
     def delete_topic(self, topic: str) -> Flow[None]:
         handle = yield from self.handle(topic)
         self._handles.pop(topic, None)
@@ -143,6 +155,17 @@ class Flows:
     def purge(self, topic: str) -> Flow[int]:
         moved: Moved = yield from self._on_topic(topic, lambda handle: Purge(handle.number))
         return moved.count
+
+    def compact(self, topic: str) -> Flow[int]:
+        policy = yield from self.policy(topic)
+        if not policy.retention.compact:
+            raise InvalidRequest(
+                f"topic {topic!r} keeps more than the newest message of each key; "
+                'change that with alter_topic(…, retention="compact")'
+            )
+        handle = yield from self.handle(topic)
+        count: int = yield self.shard.compact(handle.number)
+        return count
 
     def seal(self) -> Flow[None]:
         yield self.shard.seal()
@@ -264,6 +287,7 @@ class Flows:
             handle = yield from self.handle(topic)
             grant = yield self.shard.receive(Receive(handle.number, *fields), wait_ms, sync=sync)
         got = grant.received
+        losses.lost(handle.name, group, got.lost)
         return grant, Lease(
             handle.name, got.topic, group, got.group, got.epoch, got.deadline_ms, got.settled,
             self.shard.secret,
@@ -452,16 +476,19 @@ class Flows:
         until = arguments.position("latest" if end is None else end, partition)
         arguments.name(topic, "topic")
 
-        def ask(engine: Engine) -> tuple[int, dict[int, int], dict[int, int]]:
+        def ask(engine: Engine) -> tuple[int, dict[int, int], dict[int, int], Any]:
             found = engine.core.topic_named(topic)
             if partition is not None and partition >= len(found.partitions):
                 raise InvalidRequest(f"topic {topic!r} has no partition {partition}")
             parts = [p for p in found.partitions if partition in (None, p.number)]
             starts = {p.number: found.start_of(p, begin) for p in parts}
-            return found.number, starts, {p.number: found.start_of(p, until) for p in parts}
+            ends = {p.number: found.start_of(p, until) for p in parts}
+            behind = tuple((p.number, p.first) for p in parts if found.is_behind(p, begin))
+            return found.number, starts, ends, behind
 
-        result: tuple[int, dict[int, int], dict[int, int]] = yield self.shard.ask(ask)
-        return result
+        number, starts, ends, behind = yield self.shard.ask(ask)
+        losses.behind(topic, "", begin, behind)
+        return number, starts, ends
 
     def read_page(
         self,
@@ -501,9 +528,10 @@ class Flows:
         arguments.name(group, "group")
         arguments.choice(guarantee, "guarantee", Guarantee)
         position = arguments.position(start)
-        yield from self._on_topic(
+        reply: Positioned = yield from self._on_topic(
             topic, lambda handle: CreateGroup(handle.number, group, position, guarantee)
         )
+        losses.behind(topic, group, position, reply.behind)
 
     def delete_group(self, topic: str, group: str) -> Flow[None]:
         arguments.name(group, "group")
@@ -512,7 +540,10 @@ class Flows:
     def seek(self, topic: str, group: str, to: Any, partition: int | None) -> Flow[None]:
         arguments.name(group, "group")
         position = arguments.position(to, partition)
-        yield from self._on_topic(topic, lambda handle: Seek(handle.number, group, position))
+        reply: Positioned = yield from self._on_topic(
+            topic, lambda handle: Seek(handle.number, group, position)
+        )
+        losses.behind(topic, group, position, reply.behind)
 
     def pause(self, topic: str, group: str, paused: bool) -> Flow[None]:
         arguments.name(group, "group")
@@ -611,8 +642,9 @@ def _expired(refused: tuple[Any, ...], total: int) -> ReceiptExpired:
     others = f"; the other {total - len(refused)} were settled" if total > len(refused) else ""
     return ReceiptExpired(
         f"{len(refused)} of {total} receipts no longer hold{others}. Either the message was settled "
-        "already, or its lease ended and it is delivered again: settle each delivery once, and make "
-        "the lease longer or extend it in time",
+        "already (or dropped by a retention that does not keep unsettled messages), or its lease "
+        "ended and it is delivered again: settle each delivery once, and make the lease longer or "
+        "extend it in time",
         refused,
     )
 

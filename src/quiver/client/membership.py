@@ -5,7 +5,7 @@ from functools import partial
 from typing import Any
 
 from quiver import limits
-from quiver.client import arguments
+from quiver.client import arguments, losses
 from quiver.client.flows import Flow, Flows, Page, Work, records
 from quiver.client.results import Record
 from quiver.errors import InvalidRequest
@@ -47,14 +47,14 @@ class Membership:
         arguments.name(member, "member")
         handle = yield from flows.handle(topic)
         made = cls(flows, handle, group, member, session_ms)
-        made._take((yield flows.shard.propose(Join(handle.number, group, member, session_ms))))
+        made._hear((yield flows.shard.propose(Join(handle.number, group, member, session_ms))))
         return made
 
     def heartbeat(self, released: tuple[int, ...] = ()) -> Flow[Assigned]:
         """Still here, and letting go of `released`."""
         assigned: Assigned = yield self._flows.shard.propose(Heartbeat(*self._who, released))
         self._beat_ms = self._flows.shard.clock.now_ms()
-        self._take(assigned)
+        self._hear(assigned)
         return assigned
 
     def fetch(self, max_messages: int, wait: Any) -> Flow[list[Record]]:
@@ -86,7 +86,7 @@ class Membership:
             lambda engine: engine.core.assigned(*self._who)
         )
         self._take(assigned)
-        if assigned.revoked:
+        if assigned.revoked or assigned.lost:  # what is lost is told by an entry, once
             yield from self.heartbeat(assigned.revoked)
         elif self._flows.shard.clock.now_ms() - self._beat_ms >= self._session_ms // 3:
             yield from self.heartbeat()
@@ -112,11 +112,16 @@ class Membership:
         """What was fetched is processed."""
         offsets = tuple(sorted(self._positions.items()))
         if offsets:
-            yield self._flows.shard.propose(Commit(*self._who, offsets))
+            assigned: Assigned = yield self._flows.shard.propose(Commit(*self._who, offsets))
+            losses.lost(self._topic.name, self._who[1], assigned.lost)
 
     def leave(self) -> Flow[None]:
         """Go."""
         yield self._flows.shard.propose(Leave(*self._who))
+
+    def _hear(self, assigned: Assigned) -> None:
+        self._take(assigned)
+        losses.lost(self._topic.name, self._who[1], assigned.lost)
 
     def _take(self, assigned: Assigned) -> None:
         self.generation = assigned.generation

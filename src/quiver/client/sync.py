@@ -85,6 +85,7 @@ class Queue:
         fair: bool = False,
         partition_by: str | list[str] = "hash",
         retention: str | float = "settled",
+        keep_unsettled: bool = True,
         max_attempts: int | None = None,
         dead_letter: str | None = None,
         retry: Retry | str | float | None = None,
@@ -95,11 +96,18 @@ class Queue:
         """Make a topic; the same call again changes nothing, a different one is refused."""
         policy = arguments.policy(
             arguments.name(topic, "topic"), partitions=partitions, order=order, fair=fair,
-            partition_by=partition_by, retention_=retention, max_attempts=max_attempts,
-            dead_letter=dead_letter, retry_=retry, dedup_window=dedup_window,
-            max_backlog=max_backlog, compression=compression,
+            partition_by=partition_by, retention_=retention, keep_unsettled=keep_unsettled,
+            max_attempts=max_attempts, dead_letter=dead_letter, retry_=retry,
+            dedup_window=dedup_window, max_backlog=max_backlog, compression=compression,
         )  # fmt: skip
         run(self._flows.create_topic(topic, policy))
+
+    def alter_topic(self, topic: str, **changes: Any) -> None:
+        """Change a topic's policy. Takes the arguments of `create_topic`, those that shall change.
+
+        `partitions`, `order`, `fair` and `partition_by` stay as they are.
+        """
+        run(self._flows.alter_topic(topic, changes))
 
     def delete_topic(self, topic: str) -> None:
         """Forget a topic, its groups and its messages."""
@@ -110,7 +118,7 @@ class Queue:
         return run(self._flows.topics())
 
     def policy(self, topic: str) -> TopicPolicy:
-        """What a topic was made with."""
+        """What a topic was made with, or altered to."""
         return run(self._flows.policy(topic))
 
     def stats(self, topic: str) -> TopicStats:
@@ -120,6 +128,13 @@ class Queue:
     def purge(self, topic: str) -> int:
         """Drop every message of a topic; return how many were unsettled."""
         return run(self._flows.purge(topic))
+
+    def compact(self, topic: str) -> int:
+        """Drop now what newer messages of the same key have superseded; return how many.
+
+        A topic with `retention="compact"` does this by itself, now and then.
+        """
+        return run(self._flows.compact(topic))
 
     def seal(self) -> None:
         """Write all messages that are kept into Parquet segments now, for other programs to read.

@@ -32,6 +32,15 @@ class CreateTopic:
 
 
 @dataclass(frozen=True, slots=True)
+class AlterTopic:
+    """Give a topic the `fields` of `policy`; what others change at the same time stays changed."""
+
+    topic: int
+    policy: TopicPolicy
+    fields: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteTopic:
     """Forget a topic, its groups and its messages."""
 
@@ -211,6 +220,14 @@ class Discard:
 
 
 @dataclass(frozen=True, slots=True)
+class Compact:
+    """Drop messages that are superseded, except those that some group has not settled."""
+
+    topic: int
+    picks: tuple[Pick, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Redrive:
     """Move dead letters back to where they came from (or to topic `target`), in one step."""
 
@@ -268,6 +285,7 @@ class Tick:
 Command = (
     Found
     | CreateTopic
+    | AlterTopic
     | DeleteTopic
     | Send
     | OpenProducer
@@ -280,6 +298,7 @@ Command = (
     | PauseGroup
     | Purge
     | Discard
+    | Compact
     | Redrive
     | Join
     | Heartbeat

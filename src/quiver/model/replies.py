@@ -97,7 +97,10 @@ class Slice:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """A lease: the messages, and the epoch and deadline under which they are held."""
+    """A lease: the messages, and the epoch and deadline under which they are held.
+
+    `lost` counts what retention has taken from the group and nobody has been told yet.
+    """
 
     topic: int
     group: int
@@ -105,6 +108,7 @@ class Received:
     deadline_ms: int
     slices: tuple[Slice, ...]
     settled: bool = False
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,19 +128,34 @@ class Transacted:
 
 
 @dataclass(frozen=True, slots=True)
+class Positioned:
+    """A group is where it was asked to be.
+
+    `behind` has partitions, with the offset it starts at, where retention has already let go of
+    messages that were asked for.
+    """
+
+    behind: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Moved:
-    """How many messages were redriven, discarded or purged."""
+    """How many messages were redriven, discarded, compacted or purged."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
-    """A member's partitions with their committed offsets, and those it must let go of."""
+    """A member's partitions with their committed offsets, and those it must let go of.
+
+    `lost` as in `Received`.
+    """
 
     generation: int
     partitions: tuple[tuple[int, int], ...]
     revoked: tuple[int, ...]
+    lost: int = 0
 
 
 Reply = (
@@ -147,6 +166,7 @@ Reply = (
     | Received
     | Settled
     | Transacted
+    | Positioned
     | Moved
     | Assigned
 )

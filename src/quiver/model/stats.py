@@ -23,7 +23,8 @@ class GroupStats:
     timed_out: int  # leases that ended unsettled
     dead_lettered: int
     redriven: int
-    expired: int
+    expired: int  # their time to live ended
+    behind_retention: int  # unsettled, and dropped for their age or the topic's size
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,4 +41,6 @@ class TopicStats:
     stored_bytes: int
     sent: int
     duplicates: int
+    dropped: int  # for their age or the topic's size
+    compacted: int  # because a newer one has their key
     groups: dict[str, GroupStats]

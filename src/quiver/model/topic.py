@@ -1,13 +1,12 @@
 """What a topic promises: its policy, as values that the log keeps."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
 Order = Literal["none", "key", "partition"]
 PartitionBy = Literal["hash", "round-robin", "range"]
 Guarantee = Literal["at-least-once", "at-most-once"]
 RetryKind = Literal["fixed", "linear", "exponential"]
-RetentionKind = Literal["settled", "time", "size", "forever"]
 Compression = Literal["lz4", "zstd"]
 
 GOLDEN: Final = 0x9E3779B97F4A7C15
@@ -45,13 +44,26 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """What is kept after every group has settled it; an unsettled message is always kept.
+    """What is kept after every group has settled it; with no part set, nothing.
 
-    `amount` is milliseconds for "time" and bytes for "size", and unused otherwise.
+    Time and size let go of the oldest, whichever does so first. `compact` keeps the newest message
+    of each key; `forever` keeps everything.
     """
 
-    kind: RetentionKind = "settled"
-    amount: int = 0
+    time_ms: int | None = None
+    size_bytes: int | None = None
+    compact: bool = False
+    forever: bool = False
+
+    @property
+    def bounded(self) -> bool:
+        """Whether age or size decide."""
+        return self.time_ms is not None or self.size_bytes is not None
+
+    @property
+    def keeps(self) -> bool:
+        """Whether anything stays that everybody has settled."""
+        return self.bounded or self.compact or self.forever
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +76,7 @@ class TopicPolicy:
     partition_by: PartitionBy = "hash"
     split_keys: tuple[str, ...] = ()
     retention: Retention = field(default_factory=Retention)
+    keep_unsettled: bool = True  # also from age and size; False lets a group that is behind lose
     max_attempts: int | None = None
     dead_letter: str | None = None
     retry: Retry = field(default_factory=Retry)
@@ -75,6 +88,55 @@ class TopicPolicy:
     def keyed(self) -> bool:
         """Whether delivery looks at keys, so that the core must know them."""
         return self.fair or self.order == "key"
+
+    def fault(self) -> str | None:
+        """Why its parts do not go together, if so. Each may change by itself, so the core asks too."""
+        retention = self.retention
+        if retention.forever and (retention.bounded or retention.compact):
+            return 'retention "forever" keeps everything, so nothing can be combined with it'
+        if not self.keep_unsettled and not retention.bounded:
+            return 'keep_unsettled=False needs a retention of a time or a size, such as "7d"'
+        if retention.compact and self.partition_by == "round-robin":
+            return 'retention "compact" needs the messages of a key in one partition'
+        return None
+
+
+# What may change while messages are there. The rest decides where messages are and in which order
+# they were promised.
+ALTERABLE: Final = (
+    "retention",
+    "keep_unsettled",
+    "max_attempts",
+    "dead_letter",
+    "retry",
+    "dedup_window_ms",
+    "max_backlog",
+    "compression",
+)
+_ARGUMENTS: Final = {"dedup_window_ms": "dedup_window", "split_keys": "partition_by"}
+
+
+def argument_of(name: str) -> str:
+    """What users call a field of the policy."""
+    return _ARGUMENTS.get(name, name)
+
+
+def differences(one: TopicPolicy, other: TopicPolicy) -> list[str]:
+    """The fields in which two policies differ."""
+    names = [field_.name for field_ in fields(TopicPolicy)]
+    return [name for name in names if getattr(one, name) != getattr(other, name)]
+
+
+def how_to_change(names: list[str]) -> str:
+    """What can be done about fields of a policy that should be others."""
+    fixed = list(dict.fromkeys(argument_of(name) for name in names if name not in ALTERABLE))
+    if fixed:
+        return (
+            f"{', '.join(fixed)} cannot be changed, because messages are where they are: use it as "
+            "it is, or delete it first"
+        )
+    words = ", ".join(map(argument_of, names))
+    return f"use it as it is, or change {words} with alter_topic"
 
 
 def scramble(seed: int) -> int:

@@ -400,6 +400,7 @@ class Engine:
 
     def close(self) -> None:
         """Sync what is written and let go of the files."""
+        self._opened.cache_clear()
         self.wal.close()
 
 

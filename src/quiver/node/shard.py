@@ -13,7 +13,7 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count
 from queue import Empty, SimpleQueue
 from threading import RLock, Thread
@@ -32,6 +32,7 @@ from quiver.model.replies import Outcome, Placed, Received, SentMany
 from quiver.model.topic import TopicPolicy
 from quiver.node.cache import BatchCache
 from quiver.node.clock import Clock
+from quiver.node.compaction import Compactor
 from quiver.node.engine import Engine, Proposal, Snapshot, Source, encode
 from quiver.node.tickets import Ticket
 
@@ -113,6 +114,7 @@ class _Receive:
     until_ms: int
     sync: bool
     nbytes: int = 0
+    lost: int = 0  # what the group lost to retention, to be told with the answer
 
 
 @dataclass(slots=True)
@@ -199,6 +201,8 @@ class Shard:
         self._saver: Thread | None = None  # writes a snapshot
         self._seals: list[_Seal] = []  # wait for a snapshot that seals everything
         self._sealing: list[_Seal] = []  # and for the one that is being written
+        self._chores_ms = clock.now_ms() + limits.CHORES_SECONDS * 1000
+        self._compactor = Compactor(self, clock.now_ms)
         self._crowd = 1  # how many requests the last commit took
         self._serving: list[_Request] = []  # taken, and perhaps not answered yet
         self._pid = os.getpid()
@@ -260,6 +264,10 @@ class Shard:
         self.submit(_Ask(question, ticket))
         return ticket
 
+    def compact(self, topic: int) -> Ticket[int]:
+        """Drop what newer messages of the same key have superseded; the ticket gets how many."""
+        return self._compactor.compact(topic)
+
     def close(self) -> None:
         """Finish what was submitted, release everybody who waits, and end the thread."""
         if os.getpid() != self._pid:
@@ -269,6 +277,7 @@ class Shard:
                 self._closing = True
                 self._inbox.put(_Close())
         self._thread.join()
+        self._compactor.close()
 
     def submit(self, request: _Request) -> None:
         """Put a request into the inbox, or say why not."""
@@ -342,7 +351,7 @@ class Shard:
 
     def _patience(self) -> float | None:
         """Seconds until something is due by itself."""
-        dues = [self._tick_ms()]
+        dues = [self._tick_ms(), self._chores_ms]
         for topic, waiters in self._waiters.items():
             dues += [min(waiter.until_ms for waiter in waiters), self._due_ms(topic)]
         due_ms = min((due for due in dues if due is not None), default=None)
@@ -391,6 +400,8 @@ class Shard:
         tick_ms = self._tick_ms()
         if not round_.proposals and tick_ms is not None and tick_ms <= now_ms:
             round_.add(Proposal(Tick()), lambda outcome: self._ticked(outcome, now_ms), sync=True)
+        if now_ms >= self._chores_ms:
+            self._do_chores(round_, now_ms)
         while round_.proposals:
             round_ = self._commit(round_, now_ms)
         if self._saver is None and (self._seals or self._engine.wants_snapshot):
@@ -474,16 +485,19 @@ class Shard:
             waiter.ticket.fail(reply)
             return
         assert isinstance(reply, Received)
+        waiter.lost += reply.lost
         if not reply.slices and waiter.until_ms > now_ms:
             self._waiters.setdefault(waiter.command.topic, []).append(waiter)
         else:
-            waiter.ticket.resolve(Grant(reply, self._engine.source(reply.topic, reply.slices)))
+            told = replace(reply, lost=waiter.lost) if waiter.lost else reply
+            waiter.ticket.resolve(Grant(told, self._engine.source(reply.topic, reply.slices)))
 
     def _park(self, waiter: _Receive, now_ms: int) -> None:
         if waiter.until_ms > now_ms:
             self._waiters.setdefault(waiter.command.topic, []).append(waiter)
         else:
-            waiter.ticket.resolve(Grant(Received(waiter.command.topic, 0, 0, 0, ()), _NOTHING))
+            nothing = Received(waiter.command.topic, 0, 0, 0, (), lost=waiter.lost)
+            waiter.ticket.resolve(Grant(nothing, _NOTHING))
 
     def _wake(self, topic: int, round_: _Round, now_ms: int) -> None:
         """Try the topic's waiters in the order they came, as many as there may be messages for."""
@@ -518,6 +532,13 @@ class Shard:
                 self._wake(topic, round_, now_ms)
 
     # -- the rest ----------------------------------------------------------------------------------
+
+    def _do_chores(self, round_: _Round, now_ms: int) -> None:
+        """What nobody asks for and need not be done at once: retention of idle topics, compaction."""
+        self._chores_ms = now_ms + limits.CHORES_SECONDS * 1000
+        if self._engine.core.is_overdue(now_ms):
+            round_.add(Proposal(Tick(sweep=True)), lambda outcome: None, sync=True)
+        self._compactor.start_due(self._engine.core, now_ms)
 
     def _snapshot(self, now_ms: int) -> None:
         """Take the state now and save it in a thread of its own; the log shrinks when that is done."""

@@ -40,6 +40,8 @@ KINDS: Final[dict[int, type[commands.Command]]] = {
     18: commands.Commit,
     19: commands.Leave,
     20: commands.Tick,
+    21: commands.AlterTopic,
+    22: commands.Compact,
 }
 
 _KIND_OF: Final = {command: kind for kind, command in KINDS.items()}

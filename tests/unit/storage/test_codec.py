@@ -19,7 +19,7 @@ SEND = Send(
     producer=Producer("p", 2, 40),
 )
 SETTLE = Settle(3, 1, "nack", (Held(0, 9, ((1, 5), (7, 8))),), reason="läuft nicht", seed=2**64 - 1)
-POLICY = TopicPolicy(order="key", retry=Retry("exponential", 10), retention=Retention("time", 5))
+POLICY = TopicPolicy(order="key", retry=Retry("exponential", 10), retention=Retention(time_ms=5))
 
 
 def test_every_command_has_a_number_and_no_two_have_one():

@@ -21,7 +21,7 @@ from quiver.core.delivery.extents import Columns, Extent
 from quiver.core.delivery.lanes import Taken
 from quiver.core.delivery.offsets import Range, merge, subtract
 from quiver.core.delivery.partition import Partition
-from quiver.core.delivery.retention import sweep, trim
+from quiver.core.delivery.retention import enforce, is_overdue, sweep, trim
 from quiver.core.delivery.topic import Group, Producer, Topic
 from quiver.core.delivery.view import View
 from quiver.errors import (
@@ -36,7 +36,9 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.model.commands import (
+    AlterTopic,
     Commit,
+    Compact,
     CreateGroup,
     CreateTopic,
     DeleteGroup,
@@ -67,6 +69,7 @@ from quiver.model.replies import (
     Moved,
     Origin,
     Outcome,
+    Positioned,
     ProducerOpened,
     Received,
     Reply,
@@ -78,7 +81,7 @@ from quiver.model.replies import (
     Transacted,
 )
 from quiver.model.stats import TopicStats
-from quiver.model.topic import Guarantee, TopicPolicy
+from quiver.model.topic import ALTERABLE, Guarantee, TopicPolicy, differences, how_to_change
 
 LEASE, LIFE, SESSION = 0, 1, 2
 Timer = tuple[int, int, int, int, int, int]  # when_ms, kind, topic, and three numbers of the kind
@@ -128,6 +131,8 @@ class Delivery:
                 return self._on_transact(command)
             case CreateTopic() as command:
                 return self._on_create_topic(command)
+            case AlterTopic() as command:
+                return self._on_alter_topic(command)
             case DeleteTopic() as command:
                 return self._on_delete_topic(command)
             case OpenProducer() as command:
@@ -144,6 +149,8 @@ class Delivery:
                 return self._on_purge(command)
             case Discard() as command:
                 return self._on_discard(command)
+            case Compact() as command:
+                return self._on_compact(command)
             case Redrive() as command:
                 return self._on_redrive(command)
             case Join() as command:
@@ -176,7 +183,7 @@ class Delivery:
         if known is None or group not in known.groups:
             return True
         state = known.groups[group]
-        if state.members.members:
+        if state.members.members or state.untold:
             return True
         return not state.paused and any(view.is_ready(now_ms) for view in state.views)
 
@@ -191,7 +198,7 @@ class Delivery:
         """What a member owns; it must be in the group."""
         state = self._topic(topic).group(group)
         state.members.require(member)
-        return self._assigned(state, member)
+        return self._assigned(state, member, state.untold)
 
     def is_paused(self, topic: int, group: str) -> bool:
         """Whether the group gets nothing for now."""
@@ -215,6 +222,10 @@ class Delivery:
         while self._timers and not self._matters(self._timers[0]):
             heappop(self._timers)
         return self._timers[0][0] if self._timers else None
+
+    def is_overdue(self, now_ms: int) -> bool:
+        """Whether messages of some topic have become too old since anything happened to it."""
+        return any(is_overdue(topic, now_ms) for topic in self.topics.values())
 
     def browse(
         self, topic: int, positions: dict[int, int], limit: int, *, pending: bool = False
@@ -280,19 +291,38 @@ class Delivery:
     def _on_create_topic(self, command: CreateTopic) -> Reply:
         number = self.names.get(command.name)
         if number is not None:
-            if self.topics[number].policy != command.policy:
+            known = self.topics[number].policy
+            if known != command.policy:
                 raise TopicExists(
-                    f"topic {command.name!r} exists with another policy; use it as it is, or "
-                    "delete it first"
+                    f"topic {command.name!r} exists with another policy; "
+                    + how_to_change(differences(known, command.policy))
                 )
             return TopicCreated(number, fresh=False)
         if len(self.topics) >= limits.TOPICS_MAX:
             raise LimitExceeded(f"there are {limits.TOPICS_MAX} topics already; delete some")
         topic = self._make_topic(command.name, command.policy)
-        dead_letter = command.policy.dead_letter
-        if dead_letter is not None and dead_letter not in self.names:
-            self._make_topic(dead_letter, TopicPolicy())
+        self._make_dead_letter(command.policy)
         return TopicCreated(topic.number, fresh=True)
+
+    def _make_dead_letter(self, policy: TopicPolicy) -> None:
+        if policy.dead_letter is not None and policy.dead_letter not in self.names:
+            self._make_topic(policy.dead_letter, TopicPolicy())
+
+    def _on_alter_topic(self, command: AlterTopic) -> Reply:
+        topic = self._topic(command.topic)
+        fixed = [name for name in command.fields if name not in ALTERABLE]
+        if fixed:
+            raise InvalidRequest(f"topic {topic.name!r} is there already; {how_to_change(fixed)}")
+        changes = {name: getattr(command.policy, name) for name in command.fields}
+        policy = replace(topic.policy, **changes)
+        fault = policy.fault()
+        if fault is not None:
+            raise InvalidRequest(fault)
+        self._make_dead_letter(policy)
+        topic.policy = policy
+        sending.shorten_memory(topic, self.now_ms)
+        self._enforce(topic)
+        return Done()
 
     def _make_topic(self, name: str, policy: TopicPolicy) -> Topic:
         self._numbers += 1
@@ -332,8 +362,8 @@ class Delivery:
             at += count
             row += rows
         topic.catch_up(self.now_ms)
-        if topic.policy.retention.kind in ("time", "size"):
-            trim(topic, self.now_ms)
+        if topic.policy.retention.bounded:
+            self._enforce(topic)
         self._wake(topic)
         return SentMany(tuple(answers))
 
@@ -371,13 +401,15 @@ class Delivery:
     def _on_receive(self, command: Receive) -> Reply:
         topic = self._topic(command.topic)
         group = topic.groups.get(command.group)
-        if group is None:
-            group = self._make_group(topic, command.group, Position(), "at-least-once")
-        if group.members.members:
+        if group is not None and group.members.members:
             raise InvalidRequest(
                 f"group {group.name!r} has members that own whole partitions; join it instead of "
                 "receiving, or receive with another group"
             )
+        if not topic.policy.keep_unsettled:
+            self._enforce(topic)  # what is too old must not be delivered
+        if group is None:
+            group = self._make_group(topic, command.group, Position(), "at-least-once")
         while self._timers and self._timers[0][0] <= self.now_ms:
             self._advance(self.now_ms)  # what has expired must not be delivered, however much it is
         deadline_ms = self.now_ms + command.lease_ms
@@ -400,7 +432,7 @@ class Delivery:
             trim(topic, self.now_ms)
         return Received(
             topic.number, group.number, self.index, deadline_ms, tuple(slices),
-            group.guarantee == "at-most-once",
+            group.guarantee == "at-most-once", group.tell(),
         )  # fmt: skip
 
     def _take(
@@ -595,6 +627,10 @@ class Delivery:
             sent.append(self._place(topic, send, send.runs, rows, 0, columns))
             topic.catch_up(self.now_ms)
             self._wake(topic)
+        for send in command.sends:  # when all is settled: it may end leases
+            topic = self._topic(send.topic)
+            if topic.policy.retention.bounded:
+                self._enforce(topic)
         return Transacted(tuple(sent))
 
     def _check_leases(self, command: Transact, owners: list[tuple[Topic, Group]]) -> None:
@@ -634,11 +670,12 @@ class Delivery:
         group = topic.groups.get(command.group)
         if group is None:
             self._make_group(topic, command.group, command.position, command.guarantee)
-        elif group.guarantee != command.guarantee:
+            return Positioned(self._behind(topic, command.position))
+        if group.guarantee != command.guarantee:
             raise InvalidRequest(
                 f"group {group.name!r} exists and is {group.guarantee}; delete it first"
             )
-        return Done()
+        return Positioned()
 
     def _on_delete_group(self, command: DeleteGroup) -> Reply:
         topic = self._topic(command.topic)
@@ -661,6 +698,7 @@ class Delivery:
             raise InvalidRequest(
                 f"topic {topic.name!r} has partitions 0 to {len(topic.partitions) - 1}"
             )
+        behind = self._behind(topic, command.position)
         for at, partition in enumerate(topic.partitions):
             if wanted is None or wanted == at:
                 view = topic.view_at(partition, command.position, self.now_ms)
@@ -668,7 +706,17 @@ class Delivery:
                 group.views[at] = view
         trim(topic, self.now_ms)
         self._wake(topic)
-        return Done()
+        return Positioned(behind)
+
+    @staticmethod
+    def _behind(topic: Topic, position: Position) -> tuple[tuple[int, int], ...]:
+        """Where the position asks for messages that retention has let go of."""
+        return tuple(
+            (partition.number, partition.first)
+            for partition in topic.partitions
+            if position.partition in (None, partition.number)
+            and topic.is_behind(partition, position)
+        )
 
     def _on_pause_group(self, command: PauseGroup) -> Reply:
         topic = self._topic(command.topic)
@@ -699,6 +747,21 @@ class Delivery:
             count += end - start
         trim(topic, self.now_ms)
         self._wake(topic)
+        return Moved(count)
+
+    def _on_compact(self, command: Compact) -> Reply:
+        topic = self._topic(command.topic)
+        if not topic.policy.retention.compact:
+            raise InvalidRequest(
+                f"topic {topic.name!r} is not compacted; "
+                'change that with alter_topic(…, retention="compact")'
+            )
+        count = 0
+        for partition, start, end in letters.pick_settled(topic, command.picks):
+            partition.removed.add(start, end)
+            count += end - start
+        topic.compacted += count
+        trim(topic, self.now_ms)
         return Moved(count)
 
     def _on_redrive(self, command: Redrive) -> Reply:
@@ -749,7 +812,7 @@ class Delivery:
                 (member.deadline_ms, SESSION, topic.number, group.number, member.number, 0)
             )
         self._wake(topic)
-        return self._assigned(group, command.member)
+        return self._assigned(group, command.member, group.tell())
 
     def _on_heartbeat(self, command: Heartbeat) -> Reply:
         topic = self._topic(command.topic)
@@ -757,7 +820,7 @@ class Delivery:
         group.members.beat(command.member, command.released, self.now_ms)
         if command.released:
             self._wake(topic)
-        return self._assigned(group, command.member)
+        return self._assigned(group, command.member, group.tell())
 
     def _on_commit(self, command: Commit) -> Reply:
         topic = self._topic(command.topic)
@@ -781,7 +844,7 @@ class Delivery:
                 view.drop(start, end, self.now_ms)
         group.acked += count
         trim(topic, self.now_ms)
-        return self._assigned(group, command.member)
+        return self._assigned(group, command.member, group.tell())
 
     def _on_leave(self, command: Leave) -> Reply:
         topic = self._topic(command.topic)
@@ -797,12 +860,13 @@ class Delivery:
             for view in group.views:
                 view.catch_up(self.now_ms)
 
-    def _assigned(self, group: Group, member: str) -> Assigned:
+    def _assigned(self, group: Group, member: str, lost: int) -> Assigned:
         owned = group.members.owned(member)
         return Assigned(
             group.members.generation,
             tuple((partition, group.views[partition].settled.low) for partition in owned),
             tuple(group.members.revoked(member)),
+            lost,
         )
 
     # -- time --------------------------------------------------------------------------------------
@@ -810,9 +874,14 @@ class Delivery:
     def _on_tick(self, command: Tick) -> Reply:
         if command.sweep:
             for topic in self.topics.values():
-                trim(topic, self.now_ms)
                 sweep(topic, self.now_ms)
+                self._enforce(topic)
         return Done()
+
+    def _enforce(self, topic: Topic) -> None:
+        """Let retention drop what it may; what that frees may be what somebody waits for."""
+        if enforce(topic, self.now_ms):
+            self._wake(topic)
 
     def _advance(self, now_ms: int) -> None:
         """End what is due by `now_ms`; lives beyond the bound end with the next entry."""

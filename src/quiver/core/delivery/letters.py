@@ -3,6 +3,8 @@
 A moved message is not copied. The target gets an extent that points at the same rows of the log.
 """
 
+from collections.abc import Iterator
+
 from quiver.core.delivery.extents import Extent
 from quiver.core.delivery.offsets import Range, merge, subtract
 from quiver.core.delivery.partition import Partition
@@ -62,26 +64,47 @@ def revive(
 
 def pick(topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, int]]:
     """The picked messages that are still there for somebody and that nobody holds a lease on."""
-    chosen: dict[int, list[Range]] = {}
-    for one in picks:
-        if one.partition >= len(topic.partitions):
-            raise InvalidRequest(f"topic {topic.name!r} has no partition {one.partition}")
-        chosen.setdefault(one.partition, []).extend(one.ranges)
     found: list[tuple[Partition, int, int]] = []
-    for number, ranges in chosen.items():
-        partition = topic.partitions[number]
-        wanted = [
-            gap
-            for start, end in merge(ranges)
-            for gap in partition.removed.gaps(start, min(end, partition.end))
-        ]
-        views = [group.views[number] for group in topic.groups.values()]
+    for partition, there in _there(topic, picks):
+        wanted = there
+        views = [group.views[partition.number] for group in topic.groups.values()]
         if views:
             pending = merge([gap for view in views for gap in view.unheld(wanted)])
             held = merge([range_ for view in views for range_ in view.held_ranges()])
             wanted = subtract(pending, held)
         found += [(partition, start, end) for start, end in wanted]
     return found
+
+
+def pick_settled(topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, int]]:
+    """The picked messages that are still there and that every group has settled."""
+    found: list[tuple[Partition, int, int]] = []
+    for partition, wanted in _there(topic, picks):
+        views = [group.views[partition.number] for group in topic.groups.values()]
+        pending = [gap for view in views for start, end in wanted
+                   for gap in view.settled.gaps(start, end)]  # fmt: skip
+        left = subtract(wanted, merge(pending))
+        found += [(partition, start, end) for start, end in left]
+    return found
+
+
+def _there(topic: Topic, picks: tuple[Pick, ...]) -> Iterator[tuple[Partition, list[Range]]]:
+    """What of the picked messages still exists, by partition."""
+    chosen: dict[int, list[Range]] = {}
+    for one in picks:
+        if one.partition >= len(topic.partitions):
+            raise InvalidRequest(f"topic {topic.name!r} has no partition {one.partition}")
+        chosen.setdefault(one.partition, []).extend(one.ranges)
+    for number, ranges in chosen.items():
+        partition = topic.partitions[number]
+        yield (
+            partition,
+            [
+                gap
+                for start, end in merge(ranges)
+                for gap in partition.removed.gaps(start, min(end, partition.end))
+            ],
+        )
 
 
 def remove(topic: Topic, partition: Partition, start: int, end: int, now_ms: int) -> None:

@@ -19,6 +19,8 @@ class Partition:
     __slots__ = (
         "_extents",
         "end",
+        "gone_end",
+        "gone_ms",
         "has_delays",
         "has_priorities",
         "has_ttl",
@@ -34,6 +36,7 @@ class Partition:
         self.nbytes = 0
         self.has_ttl = self.has_delays = self.has_priorities = False  # else nobody need look
         self.removed = OffsetSet()  # dropped, purged, discarded, redriven or expired: gone for all
+        self.gone_end = self.gone_ms = -1  # the end and time of the newest that retention let go of
         self._extents = Extents()
 
     @property
@@ -186,13 +189,14 @@ class Partition:
 
     def dump(self) -> list[Any]:
         """As plain data."""
-        return [self.end, self.nbytes, self.removed.dump(), self._extents.dump()]
+        return [self.end, self.nbytes, self.gone_end, self.gone_ms, self.removed.dump(),
+                self._extents.dump()]  # fmt: skip
 
     @classmethod
     def load(cls, number: int, data: list[Any]) -> "Partition":
         """What `dump` gave."""
         made = cls(number)
-        made.end, made.nbytes, removed, extents = data
+        made.end, made.nbytes, made.gone_end, made.gone_ms, removed, extents = data
         made.removed = OffsetSet.load(removed)
         made._extents = Extents.load(extents)
         for columns in made._extents.all_columns():

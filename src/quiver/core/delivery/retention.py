@@ -1,17 +1,20 @@
 """What may be forgotten: messages that everybody is done with, as far as the topic's policy says.
 
-An unsettled message is always kept. Messages are dropped by whole extents: usually from the oldest
-on (`trim`), and now and then anywhere (`sweep`), so that one that waits for a month does not keep a
-month of others.
+An unsettled message is kept, unless the policy says otherwise (`keep_unsettled=False`): then what is
+too old or too much goes whoever still wants it, and each group is told how much it lost (`enforce`).
+Messages are dropped by whole extents: usually from the oldest on (`trim`), and now and then anywhere
+(`sweep`), so that one that waits for a month does not keep a month of others.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heappush
 
 from quiver import limits
 from quiver.core.delivery.extents import Extent
-from quiver.core.delivery.offsets import Range, merge
+from quiver.core.delivery.offsets import Range, merge, subtract
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
+from quiver.model.topic import Retention
 
 
 def trim(topic: Topic, now_ms: int, numbers: Iterable[int] | None = None) -> None:
@@ -21,7 +24,24 @@ def trim(topic: Topic, now_ms: int, numbers: Iterable[int] | None = None) -> Non
         while (extent := partition.oldest()) is not None and _may_go(
             topic, partition, extent, now_ms
         ):
-            partition.drop_oldest()
+            _drop_oldest(topic, partition, extent)
+    _shrink(topic, now_ms, unsettled=False)
+
+
+def enforce(topic: Topic, now_ms: int) -> bool:
+    """Drop what is too old or too much; whether some group has lost messages by that."""
+    if topic.policy.keep_unsettled:
+        trim(topic, now_ms)
+        return False
+    before = sum(group.behind_retention for group in topic.groups.values())
+    for partition in topic.partitions:
+        while (extent := partition.oldest()) is not None and _too_old(
+            topic.policy.retention, extent, now_ms
+        ):
+            _take_away(topic, partition, extent, now_ms)
+            _drop_oldest(topic, partition, extent)
+    _shrink(topic, now_ms, unsettled=True)
+    return sum(group.behind_retention for group in topic.groups.values()) > before
 
 
 def sweep(topic: Topic, now_ms: int) -> None:
@@ -31,21 +51,41 @@ def sweep(topic: Topic, now_ms: int) -> None:
     segment. Small holes stay, or every second message settled would make an extent of each other.
     """
     for partition in topic.partitions:
-        partition.retain(
-            [
-                extent.part(start, end)
-                for extent in partition.live()
-                if not _may_go(topic, partition, extent, now_ms)
-                for start, end in _wanted(topic, partition, extent)
-            ]
-        )
+        partition.retain(_left(topic, partition, now_ms))
+    if topic.policy.keep_unsettled:
+        _shrink_anywhere(topic)
+
+
+def _left(topic: Topic, partition: Partition, now_ms: int) -> Iterator[Extent]:
+    """What a sweep leaves of a partition."""
+    for extent in partition.live():
+        if _may_go(topic, partition, extent, now_ms):
+            _note(topic, partition, extent)
+            continue
+        wanted = _wanted(topic, partition, extent)
+        for start, end in subtract([(extent.first, extent.end)], wanted):
+            _note(topic, partition, extent.part(start, end))
+        for start, end in wanted:
+            yield extent.part(start, end)
+
+
+def is_overdue(topic: Topic, now_ms: int) -> bool:
+    """Whether a sweep would find something at the head that has become too old by itself."""
+    retention, keep = topic.policy.retention, topic.policy.keep_unsettled
+    return any(
+        extent is not None
+        and _too_old(retention, extent, now_ms)
+        and (not keep or _settled(topic, partition, extent))
+        for partition in topic.partitions
+        for extent in [partition.oldest()]
+    )
 
 
 def _wanted(topic: Topic, partition: Partition, extent: Extent) -> list[Range]:
     """The parts of an extent that somebody needs, or that retention keeps, with small holes."""
     views = [group.views[partition.number] for group in topic.groups.values()]
     found = [gap for view in views for gap in view.settled.gaps(extent.first, extent.end)]
-    if topic.policy.retention.kind != "settled" or not views:
+    if topic.policy.retention.keeps or not views:
         found += partition.removed.gaps(extent.first, extent.end)
     joined: list[Range] = []
     for start, end in merge(found):
@@ -57,19 +97,96 @@ def _wanted(topic: Topic, partition: Partition, extent: Extent) -> list[Range]:
 
 
 def _may_go(topic: Topic, partition: Partition, extent: Extent, now_ms: int) -> bool:
-    """Whether nobody needs the extent, and retention lets go of it."""
-    views = [group.views[partition.number] for group in topic.groups.values()]
-    if not all(view.settled.covers(extent.first, extent.end) for view in views):
+    """Whether nobody needs the extent, and retention lets go of it whatever the topic's size."""
+    if not _settled(topic, partition, extent):
         return False
     if partition.removed.covers(extent.first, extent.end):
         return True
     retention = topic.policy.retention
-    match retention.kind:
-        case "settled":
-            return bool(views)  # without a group it waits for the first
-        case "time":
-            return extent.time_ms + retention.amount <= now_ms
-        case "size":
-            return sum(part.nbytes for part in topic.partitions) > retention.amount
-        case "forever":
-            return False
+    if not retention.keeps:
+        return bool(topic.groups)  # without a group it waits for the first
+    return _too_old(retention, extent, now_ms)
+
+
+def _settled(topic: Topic, partition: Partition, extent: Extent) -> bool:
+    """Whether every group is done with the extent."""
+    views = [group.views[partition.number] for group in topic.groups.values()]
+    return all(view.settled.covers(extent.first, extent.end) for view in views)
+
+
+def _too_old(retention: Retention, extent: Extent, now_ms: int) -> bool:
+    return retention.time_ms is not None and extent.time_ms + retention.time_ms <= now_ms
+
+
+def _shrink(topic: Topic, now_ms: int, *, unsettled: bool) -> None:
+    """While the topic is too large, drop the oldest of its heads that may go."""
+    excess = _excess(topic)
+    if excess <= 0:
+        return
+    heads = [
+        (extent.time_ms, partition.number)
+        for partition in topic.partitions
+        if (extent := partition.oldest()) is not None
+    ]
+    heapify(heads)
+    while heads and excess > 0:
+        partition = topic.partitions[heappop(heads)[1]]
+        extent = partition.oldest()
+        if extent is None or not (unsettled or _settled(topic, partition, extent)):
+            continue
+        excess -= extent.nbytes
+        _take_away(topic, partition, extent, now_ms)
+        _drop_oldest(topic, partition, extent)
+        if (following := partition.oldest()) is not None:
+            heappush(heads, (following.time_ms, partition.number))
+
+
+def _shrink_anywhere(topic: Topic) -> None:
+    """While the topic is too large, drop the oldest that everybody has settled, wherever it is."""
+    excess = _excess(topic)
+    if excess <= 0:
+        return
+    found = [
+        (extent.time_ms, partition.number, extent.first, extent)
+        for partition in topic.partitions
+        for extent in partition.live()
+        if _settled(topic, partition, extent)
+    ]
+    going: dict[tuple[int, int], None] = {}
+    for _, number, first, extent in sorted(found, key=lambda one: one[:3]):
+        if excess <= 0:
+            break
+        excess -= extent.nbytes
+        going[number, first] = None
+        _note(topic, topic.partitions[number], extent)
+    for number in {number: None for number, _ in going}:
+        partition = topic.partitions[number]
+        partition.retain(x for x in partition.live() if (number, x.first) not in going)
+
+
+def _excess(topic: Topic) -> int:
+    """How many bytes the topic has beyond what it may keep."""
+    limit = topic.policy.retention.size_bytes
+    return 0 if limit is None else sum(part.nbytes for part in topic.partitions) - limit
+
+
+def _take_away(topic: Topic, partition: Partition, extent: Extent, now_ms: int) -> None:
+    """Settle the extent for groups that have not, and count what they lose."""
+    for group in topic.groups.values():
+        group.lose(partition.number, extent.first, extent.end, now_ms)
+
+
+def _drop_oldest(topic: Topic, partition: Partition, extent: Extent) -> None:
+    _note(topic, partition, extent)
+    partition.drop_oldest()
+
+
+def _note(topic: Topic, partition: Partition, extent: Extent) -> None:
+    """Remember what retention lets go of, so that whoever asks for it can be told."""
+    gaps = partition.removed.gaps(extent.first, extent.end)
+    count = sum(end - start for start, end in gaps)
+    if count:
+        partition.gone_end = max(partition.gone_end, extent.end)
+        partition.gone_ms = max(partition.gone_ms, extent.time_ms)
+        if topic.policy.retention.bounded:
+            topic.dropped += count

@@ -98,6 +98,14 @@ def _pieces(
     return pieces
 
 
+def shorten_memory(topic: Topic, now_ms: int) -> None:
+    """Remember no dedup id for longer than the window, which may have become shorter."""
+    latest_ms = now_ms + topic.policy.dedup_window_ms
+    for dedup_id, (until_ms, where) in topic.dedup.items():
+        if until_ms > latest_ms:
+            topic.dedup[dedup_id] = (latest_ms, where)
+
+
 def _forget(topic: Topic, now_ms: int) -> None:
     """Let go of dedup ids whose window is over; the oldest come first."""
     while topic.dedup:

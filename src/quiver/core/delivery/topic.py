@@ -16,9 +16,9 @@ from quiver.model.topic import Guarantee, Retention, Retry, TopicPolicy
 class Group:
     """An independent set of consumers: a view of each partition."""
 
-    __slots__ = ("acked", "dead_lettered", "delivered", "guarantee", "members", "nacked", "name",
-                 "number", "paused", "redelivered", "redriven", "timed_out", "turn",
-                 "views")  # fmt: skip
+    __slots__ = ("acked", "behind_retention", "dead_lettered", "delivered", "guarantee", "members",
+                 "nacked", "name", "number", "paused", "redelivered", "redriven", "timed_out",
+                 "turn", "untold", "views")  # fmt: skip
 
     def __init__(self, number: int, name: str, guarantee: Guarantee, partitions: int) -> None:
         """The caller fills `views`."""
@@ -31,6 +31,19 @@ class Group:
         self.turn = 0  # which partition a receive begins with
         self.delivered = self.redelivered = self.acked = self.nacked = 0
         self.timed_out = self.dead_lettered = self.redriven = 0
+        self.behind_retention = 0
+        self.untold = 0  # of those, what no consumer has been told of
+
+    def lose(self, partition: int, start: int, end: int, now_ms: int) -> None:
+        """Retention takes messages away."""
+        lost = self.views[partition].lose(start, end, now_ms)
+        self.behind_retention += lost
+        self.untold += lost
+
+    def tell(self) -> int:
+        """What was lost since somebody was told last; the caller tells."""
+        untold, self.untold = self.untold, 0
+        return untold
 
     def stats(self, now_ms: int) -> GroupStats:
         """The group as numbers."""
@@ -60,6 +73,7 @@ class Group:
             dead_lettered=self.dead_lettered,
             redriven=self.redriven,
             expired=sum(view.expired for view in self.views),
+            behind_retention=self.behind_retention,
         )
 
 
@@ -77,8 +91,8 @@ class Producer:
 class Topic:
     """A named log with a policy."""
 
-    __slots__ = ("dedup", "duplicates", "groups", "name", "number", "partitions", "policy",
-                 "producers", "sent")  # fmt: skip
+    __slots__ = ("compacted", "dedup", "dropped", "duplicates", "groups", "name", "number",
+                 "partitions", "policy", "producers", "sent")  # fmt: skip
 
     def __init__(self, number: int, name: str, policy: TopicPolicy) -> None:
         """An empty topic."""
@@ -91,6 +105,8 @@ class Topic:
         self.producers: dict[str, Producer] = {}  # least recently used first
         self.sent = 0
         self.duplicates = 0
+        self.dropped = 0
+        self.compacted = 0
 
     def group(self, name: str) -> Group:
         """The group, which must exist."""
@@ -114,6 +130,16 @@ class Topic:
                 return min(max(position.value, partition.first), partition.end)
             case "time":
                 return partition.offset_at(position.value)
+
+    @classmethod
+    def is_behind(cls, partition: Partition, position: Position) -> bool:
+        """Whether retention has let go of messages that the position asks for."""
+        first = partition.first
+        if cls.start_of(partition, position) != first:
+            return False
+        if position.start == "offset":
+            return position.value < min(first, partition.gone_end)
+        return position.start == "time" and position.value <= partition.gone_ms
 
     def view_at(self, partition: Partition, position: Position, now_ms: int) -> View:
         """A new view that starts at `position`."""
@@ -155,6 +181,8 @@ class Topic:
             stored_bytes=sum(p.nbytes for p in self.partitions),
             sent=self.sent,
             duplicates=self.duplicates,
+            dropped=self.dropped,
+            compacted=self.compacted,
             groups=groups,
         )
 
@@ -183,7 +211,7 @@ class Topic:
         groups = [
             [g.number, g.name, g.guarantee, g.paused, g.members.dump(),
              [g.turn, g.delivered, g.redelivered, g.acked, g.nacked, g.timed_out,
-              g.dead_lettered, g.redriven],
+              g.dead_lettered, g.redriven, g.behind_retention, g.untold],
              [view.dump() for view in g.views]]
             for g in self.groups.values()
         ]  # fmt: skip
@@ -193,12 +221,13 @@ class Topic:
         ]
         producers = [[name, x.epoch, x.sequence] for name, x in self.producers.items()]
         return [self.number, self.name, astuple(self.policy), [x.dump() for x in self.partitions],
-                groups, dedup, producers, self.sent, self.duplicates]  # fmt: skip
+                groups, dedup, producers,
+                [self.sent, self.duplicates, self.dropped, self.compacted]]  # fmt: skip
 
     @classmethod
     def load(cls, data: list[Any]) -> "Topic":
         """What `dump` gave."""
-        number, name, policy, partitions, groups, dedup, producers, sent, duplicates = data
+        number, name, policy, partitions, groups, dedup, producers, totals = data
         made = cls(number, name, _load_policy(policy))
         made.partitions = [Partition.load(at, part) for at, part in enumerate(partitions)]
         for group_number, group_name, guarantee, paused, members, counts, views in groups:
@@ -206,7 +235,8 @@ class Topic:
             group.paused = paused
             group.members = Members.load(len(made.partitions), members)
             (group.turn, group.delivered, group.redelivered, group.acked, group.nacked,
-             group.timed_out, group.dead_lettered, group.redriven) = counts  # fmt: skip
+             group.timed_out, group.dead_lettered, group.redriven, group.behind_retention,
+             group.untold) = counts  # fmt: skip
             for partition, view_data in zip(made.partitions, views, strict=True):
                 view = make_view(partition, made.policy, 0)
                 view.load(view_data)
@@ -214,15 +244,16 @@ class Topic:
             made.groups[group_name] = group
         made.dedup = {key: (until, Placed(*where)) for key, until, where in dedup}
         made.producers = {x: Producer(epoch, sequence) for x, epoch, sequence in producers}
-        made.sent, made.duplicates = sent, duplicates
+        made.sent, made.duplicates, made.dropped, made.compacted = totals
         return made
 
 
 def _load_policy(data: list[Any]) -> TopicPolicy:
     """What `astuple` gave."""
-    (partitions, order, fair, partition_by, split_keys, retention, max_attempts, dead_letter, retry,
-     dedup_window_ms, max_backlog, compression) = data  # fmt: skip
+    (partitions, order, fair, partition_by, split_keys, retention, keep_unsettled, max_attempts,
+     dead_letter, retry, dedup_window_ms, max_backlog, compression) = data  # fmt: skip
     return TopicPolicy(
         partitions, order, fair, partition_by, tuple(split_keys), Retention(*retention),
-        max_attempts, dead_letter, Retry(*retry), dedup_window_ms, max_backlog, compression,
+        keep_unsettled, max_attempts, dead_letter, Retry(*retry), dedup_window_ms, max_backlog,
+        compression,
     )  # fmt: skip

@@ -239,6 +239,16 @@ class View:
         if self.next in self.settled:
             self.blocked_until_ms = 0
 
+    def lose(self, start: int, end: int, now_ms: int) -> int:
+        """Retention takes these away, also from whoever holds them; return how many were unsettled."""
+        lost = sum(high - low for low, high in self.settled.gaps(start, end))
+        if lost:
+            for epoch in list(self.leases):
+                for low, high, _ in self.release(epoch, start, end):
+                    self.settle(low, high, now_ms)
+            self.drop(start, end, now_ms)
+        return lost
+
     def expire(self, ranges: list[Range], now_ms: int) -> None:
         """The life of these messages has ended; a lease on one may still be settled."""
         for start, end in self.unheld(ranges):
