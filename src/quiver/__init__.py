@@ -24,6 +24,7 @@ from quiver.client.results import (
 )
 from quiver.client.sync import Member, Producer, Queue, Transaction
 from quiver.errors import (
+    CorruptLedger,
     CorruptLog,
     CorruptSegment,
     DirectoryInUse,
@@ -33,6 +34,7 @@ from quiver.errors import (
     InvalidRequest,
     LimitExceeded,
     MemberFenced,
+    MessageNotFound,
     MessageTooLarge,
     Overloaded,
     ProducerFailed,
@@ -65,6 +67,7 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueue",
     "AsyncTransaction",
+    "CorruptLedger",
     "CorruptLog",
     "CorruptSegment",
     "Delivery",
@@ -79,6 +82,7 @@ __all__ = [
     "Member",
     "MemberFenced",
     "Message",
+    "MessageNotFound",
     "MessageTooLarge",
     "Origin",
     "Overloaded",

@@ -110,6 +110,9 @@ def create(
         int | None, typer.Option(help="Refuse sends past so many unsettled messages.")
     ] = None,
     compression: Annotated[str | None, typer.Option(help="Of stored batches: lz4 or zstd.")] = None,
+    ledger: Annotated[
+        bool, typer.Option("--ledger/--no-ledger", help="Write down what happens to messages.")
+    ] = True,
     as_json: Json = False,
     data: Data = DATA,
 ) -> None:
@@ -120,6 +123,7 @@ def create(
         "max_attempts": max_attempts, "dead_letter": dead_letter,
         "retry": _retry(retry, retry_base, retry_cap, retry_jitter),
         "dedup_window": dedup_window, "max_backlog": max_backlog, "compression": compression,
+        "ledger": ledger,
     }  # fmt: skip
     _check(topic, options)
     with directory.opened(data, create=True) as queue:
@@ -256,6 +260,7 @@ def _describe(policy: "TopicPolicy") -> list[tuple[str, str]]:
         ("dedup window", output.duration(policy.dedup_window_ms / 1000)),
         ("backlog", f"up to {policy.max_backlog:,}" if policy.max_backlog else "unlimited"),
         ("compression", policy.compression or "none"),
+        ("ledger", "kept" if policy.ledger else "none"),
     ]
 
 
