@@ -4,6 +4,7 @@ import pyarrow as pa
 import pytest
 
 import quiver
+from quiver import limits
 from tests.contract.verbs import drain, take
 from tests.properties.ledger import sums
 
@@ -306,3 +307,56 @@ def test_a_transaction_is_told_with_both_its_parts(queue):
 def test_ledger_is_true_or_false(queue, wrong):
     with pytest.raises(quiver.InvalidRequest, match="ledger must be True or False"):
         queue.create_topic("x", ledger=wrong)
+
+
+def offsets(table: pa.Table) -> list[int]:
+    return [
+        row["offset"] + at for row in table.to_pylist() for at in range(row["count"])
+        if row["event"] == "sent"
+    ]  # fmt: skip
+
+
+def test_rows_are_neither_missing_nor_doubled_while_snapshots_are_saved(queue, world, monkeypatch):
+    monkeypatch.setattr(limits, "LEDGER_ROWS_MAX", 7)
+    monkeypatch.setattr(limits, "LEDGER_FILES_MAX", 4)
+    for sent in range(1, 120):
+        queue.send("t", b"x")
+        assert offsets(queue.ledger()) == [*range(sent)]
+    assert any(path.name.startswith("ledger-") for path in world.path.iterdir())
+    assert offsets(world.reopen().ledger()) == [*range(119)]
+
+
+def test_a_reader_goes_on_when_its_files_are_gone(queue, world, monkeypatch):
+    monkeypatch.setattr(limits, "LEDGER_FILES_MAX", 2)
+    for _ in range(2):
+        queue.send("t", b"x")
+        queue = world.snapshot_and_reopen()
+    reader = queue.ledger_reader()
+    before = {path.name for path in world.path.iterdir() if path.name.startswith("ledger-")}
+    queue.send("t", b"x")
+    queue = world.snapshot_and_reopen()
+    after = {path.name for path in world.path.iterdir() if path.name.startswith("ledger-")}
+    assert before.isdisjoint(after), "the old ones were merged and removed"
+    assert offsets(reader.read_all()) == [0, 1]
+    assert offsets(queue.ledger()) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("wrong", ["soon", -1, None, "30x"])
+def test_the_retention_of_the_ledger_is_a_duration(tmp_path, wrong):
+    for connect in (quiver.connect, quiver.connect_async):
+        with pytest.raises(quiver.InvalidRequest, match="ledger_retention"):
+            connect(tmp_path / "data", ledger_retention=wrong)
+    assert not (tmp_path / "data").exists()
+
+
+def test_old_rows_go_with_the_retention_that_connect_was_given(tmp_path):
+    with quiver.connect(tmp_path) as queue:
+        queue.create_topic("t")
+        queue.send("t", b"x")
+        queue.seal()
+        queue.seal()
+        assert offsets(queue.ledger()) == [0]
+    with quiver.connect(tmp_path, ledger_retention=0) as queue:
+        while queue.ledger().num_rows:  # as soon as a millisecond has passed
+            queue.seal()
+        assert queue.stats("t").sent == 1
