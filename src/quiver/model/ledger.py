@@ -1,6 +1,7 @@
 """The ledger's rows as plain values: what the core writes down and storage keeps."""
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from struct import Struct
 from typing import Final
@@ -54,3 +55,9 @@ class Rows:
     def count(self) -> int:
         """How many rows."""
         return len(self.data) // ROW.size
+
+    def parts(self, most: int) -> Iterator["Rows"]:
+        """The same rows, at most so many at a time."""
+        step = most * ROW.size
+        for start in range(0, len(self.data), step):
+            yield replace(self, data=self.data[start : start + step])

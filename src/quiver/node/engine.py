@@ -433,7 +433,7 @@ class Snapshot:
         The ledger goes first: what happened before the snapshot cannot be told from the log again.
         `rest` is called between steps of the long work, for others to get their turn.
         """
-        self.page.save()
+        self.page.save(rest)
         for write, source in self.writes:
             name = write.segment.name
             groups = _groups(source)
@@ -442,7 +442,7 @@ class Snapshot:
             self.files.sync_directory()
         payload = codec.encode_state([self.state, self.plan.segments.dump()])
         snapshot.save(self.files, self.index, payload)
-        self.page.tidy()
+        self.page.tidy(rest)
 
 
 def _groups(source: Source) -> Iterator[pa.Table]:

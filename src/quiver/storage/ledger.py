@@ -21,12 +21,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from quiver import limits
-from quiver.batches.ledger import SCHEMA, chosen, table
-from quiver.errors import CorruptLedger, DiskFull
+from quiver.batches.ledger import SCHEMA, chosen, concat, table
+from quiver.errors import CorruptLedger, DiskFull, StorageError
 from quiver.storage.files import TEMPORARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
 
     from typing_extensions import Buffer
 
@@ -132,39 +132,37 @@ class Page:
         """The file that is made."""
         return Span(self.rows[0].first, self.rows[-1].last) if self.rows else None
 
-    def save(self) -> None:
-        """Write the rows; when this returns they are durable."""
+    def save(self, rest: Callable[[], None]) -> None:
+        """Write the rows; when this returns they are durable. `rest` is called now and then."""
         if self.span is not None:
-            _write(self.files, self.span.name, map(table, self.rows))
+            _write(self.files, self.span.name, _tables(self.rows), rest)
 
-    def tidy(self) -> None:
+    def tidy(self, rest: Callable[[], None]) -> None:
         """Let go of what is too old, and make few files of many; that can also wait.
 
-        A damaged file, and all before it, are left for a person to look at.
+        A file that cannot be read, and all before it, are left for a person to look at.
         """
         found: list[Timed] = []
         for span in self.kept:
             try:
                 found.append((span, *_times(self.files, span)))
-            except CorruptLedger:
+            except StorageError:
                 found = []
         old = [span for span, _, end_ms in found if end_ms < self.oldest_ms]
         self.kept = [span for span in self.kept if span not in old]
         if len(found) - len(old) >= limits.LEDGER_FILES_MAX:
-            with suppress(DiskFull, CorruptLedger):
-                self._merge(found[len(old) :])
+            with suppress(DiskFull, StorageError):
+                self._merge(found[len(old) :], rest)
 
-    def _merge(self, found: list[Timed]) -> None:
+    def _merge(self, found: list[Timed], rest: Callable[[], None]) -> None:
         for group in _grouped(found, limits.LEDGER_FILES_MAX // 2):
             if len(group) > 1:
                 made = Span(group[0].first, group[-1].last)
-                _write(self.files, made.name, self._tables(group))
+                parts = (self.files.open(span.name) for span in group)
+                tables = (table for file in parts for table in Reading([file], []).tables())
+                _write(self.files, made.name, tables, rest)
                 at = self.kept.index(group[0])
                 self.kept[at : at + len(group)] = [made]
-
-    def _tables(self, group: Sequence[Span]) -> Iterator[pa.Table]:
-        for span in group:
-            yield from Reading([self.files.open(span.name)], []).tables()
 
 
 def _grouped(found: list[Timed], most: int) -> list[list[Span]]:
@@ -204,10 +202,16 @@ class Reading:
             for file in self._files:
                 for part in _parts(file, start_ms, end_ms, first):
                     yield chosen(part, topic, start_ms, end_ms)
-            for rows in self._rows:
-                yield chosen(table(rows), topic, start_ms, end_ms)
+            for part in _tables(self._rows):
+                yield chosen(part, topic, start_ms, end_ms)
         finally:
             self.close()
+
+
+def _tables(rows: Iterable[Rows]) -> Iterator[pa.Table]:
+    """Rows as tables that are not too long."""
+    for some in rows:
+        yield from map(table, some.parts(limits.LEDGER_GROUP_ROWS))
 
 
 def _parts(file: File, start_ms: int | None, end_ms: int | None, first: int) -> Iterator[pa.Table]:
@@ -248,7 +252,7 @@ def _milliseconds(group: Any, which: str) -> int:
     return int(pa.scalar(getattr(statistics, which), SCHEMA.field(TIME).type).value)
 
 
-def _write(files: Files, name: str, tables: Iterable[pa.Table]) -> None:
+def _write(files: Files, name: str, tables: Iterable[pa.Table], rest: Callable[[], None]) -> None:
     """Make a file of these rows that is there completely or not at all, whatever happens."""
     temporary = name + TEMPORARY
     if temporary in files.names():
@@ -259,8 +263,9 @@ def _write(files: Files, name: str, tables: Iterable[pa.Table]) -> None:
         with pq.ParquetWriter(
             sink, SCHEMA, compression="zstd", write_page_checksum=True
         ) as parquet:
-            for part in tables:
-                parquet.write_table(part, row_group_size=limits.LEDGER_GROUP_ROWS)
+            for group in _groups(tables):
+                parquet.write_table(group, row_group_size=limits.LEDGER_GROUP_ROWS)
+                rest()
         sink.finish()
         file.sync()
         file.close()
@@ -270,6 +275,18 @@ def _write(files: Files, name: str, tables: Iterable[pa.Table]) -> None:
             files.remove(temporary)
         raise
     files.sync_directory()
+
+
+def _groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
+    """Tables put together until they are long enough for a row group."""
+    gathered: list[pa.Table] = []
+    for part in tables:
+        gathered.append(part)
+        if sum(map(len, gathered)) >= limits.LEDGER_GROUP_ROWS:
+            yield concat(gathered)
+            gathered = []
+    if gathered:
+        yield concat(gathered)
 
 
 class damage:  # noqa: N801  # reads as what it is about

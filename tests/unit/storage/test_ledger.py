@@ -5,7 +5,7 @@ import pytest
 
 from quiver import limits
 from quiver.core.delivery.ledger import Ledger
-from quiver.errors import CorruptLedger, DiskFull
+from quiver.errors import CorruptLedger, DiskFull, StorageFailed
 from quiver.model.ledger import Event, Rows
 from quiver.storage.doctor import inspect
 from quiver.storage.files import DiskFiles
@@ -13,6 +13,10 @@ from quiver.storage.ledger import LedgerFiles, Span, _grouped, spans
 from quiver.testing import MemoryFiles
 
 DAY_MS = 86_400_000
+
+
+def no_rest() -> None:
+    pass
 
 
 def rows(first: int, last: int, time_ms: int | None = None) -> Rows:
@@ -28,8 +32,8 @@ def rows(first: int, last: int, time_ms: int | None = None) -> Rows:
 
 def saved(book: LedgerFiles, found: Rows | None, now_ms: int) -> None:
     page = book.begin(found, now_ms)
-    page.save()
-    page.tidy()
+    page.save(no_rest)
+    page.tidy(no_rest)
     book.finish(page)
 
 
@@ -49,7 +53,7 @@ def test_rows_come_back_in_order_from_files_and_memory(files):
     page = book.begin(rows(5, 6), 0)
     tables = book.reading(rows(7, 8)).tables()
     assert [entry for table in tables for entry in table["entry"].to_pylist()] == [*range(1, 9)]
-    page.save()  # on disk, and not yet confirmed by a snapshot: still only once
+    page.save(no_rest)  # on disk, and not yet confirmed by a snapshot: still only once
     assert entries(book) == [*range(1, 7)]
     book.finish(page)
     assert entries(book) == [*range(1, 7)]
@@ -83,7 +87,7 @@ def test_opening_removes_what_a_merge_left_behind(files):
         saved(open_book(files), rows(first, last), 0)
     merged = open_book(MemoryFiles()).begin(rows(1, 6), 0)
     merged.files = files
-    merged.save()
+    merged.save(no_rest)
     assert spans(files) == [Span(1, 3), Span(1, 6), Span(4, 6), Span(7, 9)]
     assert entries(open_book(files)) == [*range(1, 10)]
     assert spans(files) == [Span(1, 6), Span(7, 9)]
@@ -97,6 +101,19 @@ def test_many_small_files_become_few(files, monkeypatch):
         assert len(spans(files)) <= 6
     assert entries(book) == [*range(1, 40)]
     assert entries(open_book(files)) == [*range(1, 40)]
+
+
+def test_merged_rows_are_in_row_groups_worth_reading(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "LEDGER_FILES_MAX", 4)
+    monkeypatch.setattr(limits, "LEDGER_GROUP_ROWS", 5)
+    book = open_book(DiskFiles(tmp_path))
+    for index in range(1, 15):
+        saved(book, rows(index, index, time_ms=0), 0)
+    sizes = []
+    for span in spans(DiskFiles(tmp_path)):
+        metadata = pq.read_metadata(tmp_path / span.name)
+        sizes.append([metadata.row_group(at).num_rows for at in range(metadata.num_row_groups)])
+    assert sizes == [[5, 5, 1], [1], [1], [1]]
 
 
 def test_neighbours_that_span_least_time_are_merged():
@@ -114,9 +131,9 @@ def test_a_merge_finds_no_room_and_waits(monkeypatch):
     for index in (1, 2):
         saved(book, rows(index, index), 0)
     page = book.begin(rows(3, 3), 0)
-    page.save()
+    page.save(no_rest)
     files.capacity_bytes = files.used_bytes
-    page.tidy()
+    page.tidy(no_rest)
     book.finish(page)
     assert spans(files) == [Span(1, 1), Span(2, 2), Span(3, 3)]
     files.capacity_bytes = None
@@ -131,7 +148,7 @@ def test_a_page_without_room_leaves_nothing_and_is_saved_with_the_next():
     book = open_book(files)
     files.capacity_bytes = 100
     with pytest.raises(DiskFull):
-        book.begin(rows(1, 3), 0).save()
+        book.begin(rows(1, 3), 0).save(no_rest)
     assert files.names() == []
     files.capacity_bytes = None
     assert entries(book) == [1, 2, 3]
@@ -177,6 +194,18 @@ def test_a_damaged_file_is_reported_and_the_rest_goes_on(keep, monkeypatch):
     assert entries(book, first=101) == [101, 102, 103]
     files.remove(Span(1, 3).name)
     assert entries(open_book(files)) == [101, 102, 103]
+
+
+def test_a_file_that_is_gone_is_left_to_a_person(files, monkeypatch):
+    monkeypatch.setattr(limits, "LEDGER_FILES_MAX", 2)
+    book = open_book(files)
+    saved(book, rows(1, 3), 0)
+    files.remove(Span(1, 3).name)
+    for index in (4, 5, 6):
+        saved(book, rows(index, index), 0)
+    with pytest.raises(StorageFailed, match="ledger-"):
+        entries(book)
+    assert entries(open_book(files)) == [4, 5, 6]
 
 
 def test_a_flipped_bit_in_the_rows_is_noticed():
