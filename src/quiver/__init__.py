@@ -25,6 +25,7 @@ from quiver.client.results import (
 from quiver.client.sync import Member, Producer, Queue, Transaction
 from quiver.errors import (
     BehindRetention,
+    CorruptLedger,
     CorruptLog,
     CorruptSegment,
     DirectoryInUse,
@@ -34,6 +35,7 @@ from quiver.errors import (
     InvalidRequest,
     LimitExceeded,
     MemberFenced,
+    MessageNotFound,
     MessageTooLarge,
     Overloaded,
     ProducerFailed,
@@ -67,6 +69,7 @@ __all__ = [
     "AsyncQueue",
     "AsyncTransaction",
     "BehindRetention",
+    "CorruptLedger",
     "CorruptLog",
     "CorruptSegment",
     "Delivery",
@@ -81,6 +84,7 @@ __all__ = [
     "Member",
     "MemberFenced",
     "Message",
+    "MessageNotFound",
     "MessageTooLarge",
     "Origin",
     "Overloaded",

@@ -4,7 +4,7 @@
     ├─ RequestError            the caller can fix it
     │  ├─ InvalidRequest       a value is out of range or of the wrong kind
     │  │  └─ InvalidBatch      an Arrow batch that is not a batch of messages
-    │  ├─ TopicNotFound · TopicExists · GroupNotFound
+    │  ├─ TopicNotFound · TopicExists · GroupNotFound · MessageNotFound
     │  ├─ MessageTooLarge
     │  ├─ LimitExceeded        a named bound was reached
     │  ├─ ReceiptError
@@ -22,6 +22,7 @@
        ├─ DirectoryInUse       another process owns it
        ├─ CorruptLog           damage where nothing may be damaged
        ├─ CorruptSegment       old messages cannot be read from their file
+       ├─ CorruptLedger        a file of the ledger is damaged; messages are not affected
        ├─ UnsupportedFormat    written by a newer Quiver
        └─ StorageFailed        a write or sync failed; the queue has stopped
 
@@ -81,6 +82,13 @@ class GroupNotFound(RequestError):
     """The topic has no group of that name."""
 
     code = "group_not_found"
+    http_status = 404
+
+
+class MessageNotFound(RequestError):
+    """The ledger does not know a message of that id."""
+
+    code = "message_not_found"
     http_status = 404
 
 
@@ -214,6 +222,12 @@ class CorruptSegment(StorageError):
     """Messages that have left the log cannot be read from their file; all others can."""
 
     code = "corrupt_segment"
+
+
+class CorruptLedger(StorageError):
+    """A file of the ledger cannot be read. Messages are not affected."""
+
+    code = "corrupt_ledger"
 
 
 class UnsupportedFormat(StorageError):

@@ -63,6 +63,12 @@ PATIENCE_SECONDS_MAX: Final = (
 )
 CACHE_BYTES_MAX: Final = 128 * MIB  # decoded batches kept for readers
 
+# -- the ledger ------------------------------------------------------------------------------------
+LEDGER_ROWS_MAX: Final = 200_000  # in memory; a snapshot then writes them out: 24 MB
+LEDGER_CHARS_MAX: Final = 16 * MIB  # of the texts of those rows: names, and reasons of failures
+LEDGER_FILES_MAX: Final = 32  # past it, files that are neighbours in time become one
+LEDGER_GROUP_ROWS: Final = 100_000  # of a Parquet row group: what a reader has in memory at a time
+
 # -- producers -------------------------------------------------------------------------------------
 PRODUCER_ROWS: Final = 1_000  # a producer's batch is sent when it has this many messages
 PRODUCER_BYTES: Final = 1 * MIB  # or this many bytes

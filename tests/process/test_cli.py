@@ -108,7 +108,9 @@ def test_version_and_help(cli):
     assert cli("--version").decode() == f"quiver {quiver.__version__}\n"
     text = cli("--help").decode()
     commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
-    assert " ".join(commands) == "topics send receive read groups dlq doctor bench demo"
+    assert (
+        " ".join(commands) == "topics send receive read groups dlq trace ledger doctor bench demo"
+    )
     assert "Exit codes" in text
 
 
@@ -579,3 +581,70 @@ def test_bench_measures_and_leaves_nothing_behind(cli):
     assert list(cli.directory.iterdir()) == []
     assert "messages/s" in cli("bench", "--seconds", 1).decode()
     cli("bench", "--data", "nowhere", code=2)
+
+
+# -- the ledger ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def story(cli):
+    """A message that was given up by its first consumer, and another one that waits."""
+    with cli.queue() as queue:
+        queue.create_topic("jobs", max_attempts=1)
+        cli.sent = queue.send("jobs", b"it").id
+        queue.receive("jobs", "g", consumer="w1")[0].nack(reason="no\x1b[2J luck")
+        queue.send("jobs", b"another")
+    return cli
+
+
+def test_trace_tells_the_story_in_plain_words(story):
+    title, *lines = story("trace", story.sent).decode().splitlines()
+    assert title.startswith(f"Message {story.sent}, sent on 20")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d\.\d{3} {12}sent to jobs, partition 0, offset 0", lines[0])
+    assert " leased by group g (consumer w1), attempt 1, until " in lines[1]
+    assert lines[2].endswith("nacked by group g (consumer w1), attempt 1: no\\x1b[2J luck")
+    assert lines[3].endswith("no\\x1b[2J luck; moved to jobs.dlq, partition 0, offset 0")
+    assert re.match(r"[\d:.]{12}  \+\S+ ", lines[3])
+    assert len(lines) == 4
+
+
+def test_trace_as_json_has_every_row(story):
+    rows = story.json("trace", story.sent)
+    assert [row["event"] for row in rows] == ["sent", "leased", "nacked", "dead_lettered"]
+    assert rows[3]["to_topic"] == "jobs.dlq"
+    assert rows[2]["reason"] == "no\x1b[2J luck"
+
+
+def test_trace_of_nothing_is_a_mistake(story):
+    story("trace", "999-0", code=2)
+    assert "no message 999-0" in story.error
+    story("trace", "it", code=2)
+    assert "message id" in story.error
+
+
+def test_ledger_lists_and_chooses(story):
+    assert len(story("ledger").splitlines()) == 5
+    lines = story("ledger", "jobs", "--event", "sent").decode().splitlines()
+    assert [line.split()[2] for line in lines] == ["jobs/0/0", "jobs/0/1"]
+    assert len(story.lines("ledger", "--group", "g")) == 3
+    assert len(story.lines("ledger", "--max", 2)) == 2
+    (moved,) = story.lines("ledger", "jobs.dlq")
+    assert moved["event"] == "dead_lettered"
+    assert story.lines("ledger", "--start", moved["time"])[-1]["event"] == "sent"
+    assert story.lines("ledger", "--end", "2020-01-01") == []
+    assert "nothing of that" in story.error
+    story("ledger", "--event", "eaten", code=2)
+    assert "dead_lettered" in story.error
+
+
+def test_the_doctor_and_later_commands_know_the_files_of_the_ledger(story):
+    files = DiskFiles(story.data)
+    engine = Engine.open(files, now_ms=0, secret=b"")
+    made = engine.begin_snapshot(0)
+    made.save()
+    engine.finish_snapshot(made)
+    engine.close()
+    report = story.json("doctor")
+    assert [x["kind"] for x in report["files"] if x["name"].startswith("ledger-")] == ["ledger"]
+    assert report["status"] == "healthy"
+    assert len(story.lines("ledger")) == 5

@@ -55,6 +55,7 @@ from quiver.storage import codec
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.properties import history as told
 from tests.properties.history import History, Status
+from tests.properties.ledger import check_sums
 from tests.properties.model import Model, singles, stored
 
 START_MS = 1_700_000_000_000
@@ -362,7 +363,7 @@ class World:
         return found
 
     def read_everything(self) -> list[tuple[told.Place, bytes]]:
-        """Every stored message is there, with the body that it was sent with."""
+        """Every stored message is there, with the body that it was sent with; the ledger adds up."""
         found: list[tuple[told.Place, bytes]] = []
         for topic in self.model.topics.values():
             for partition, messages in enumerate(topic.partitions):
@@ -370,6 +371,7 @@ class World:
                 for piece, body in zip(pieces, self.bodies(topic.number, pieces), strict=True):
                     assert body == messages[piece.offset].body
                     found.append(((topic.number, partition, piece.offset), body))
+        check_sums(self.engine)
         return found
 
     # -- compaction --------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from quiver.cli import bench, demonstrate, dlq, doctor, groups, read, receive, send, topics
+from quiver.cli import bench, demonstrate, dlq, doctor, groups, ledger, read, receive, send, topics
 from quiver.cli.options import epilog
 from quiver.cli.stdout import BROKEN_PIPE, forget_stdout
 
@@ -26,7 +26,10 @@ class Root(TyperGroup):
             raise typer.Exit(BROKEN_PIPE) from None
 
 
-ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "doctor", "bench", "demo"]
+ORDER = [
+    "topics", "send", "receive", "read", "groups", "dlq", "trace", "ledger", "doctor", "bench",
+    "demo",
+]  # fmt: skip
 
 app = typer.Typer(
     name="quiver",
@@ -76,6 +79,8 @@ app.command("receive", epilog=receive.EPILOG)(receive.receive)
 app.command("read", epilog=read.EPILOG)(read.read)
 app.add_typer(groups.app, name="groups")
 app.add_typer(dlq.app, name="dlq")
+app.command("trace", epilog=ledger.TRACE_EPILOG)(ledger.trace)
+app.command("ledger", epilog=ledger.LEDGER_EPILOG)(ledger.ledger)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("demo", epilog=demonstrate.EPILOG)(demonstrate.demo)

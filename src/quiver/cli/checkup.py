@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quiver import limits
 from quiver.errors import StorageError
-from quiver.storage import codec, doctor, lock, logfile, mark, segment, snapshot
+from quiver.storage import codec, doctor, ledger, lock, logfile, mark, segment, snapshot
 from quiver.storage.files import TEMPORARY, DiskFiles
 from quiver.storage.mark import Mark
 
@@ -118,6 +118,8 @@ def _kind_of(path: Path) -> str:
         return "log"
     if name.startswith("snapshot-"):
         return "snapshot"
+    if ledger.span_of(name):
+        return "ledger"
     if name.endswith(segment.SUFFIX):
         return "segment"
     return {lock.NAME: "lock", mark.NAME: "mark"}.get(name, "unknown")
@@ -190,6 +192,11 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
         "a backup was put back.",
         "Nothing. If it was left by a crash, the next opening removes it.",
     ),
+    "untold": (
+        "A file of the ledger cannot be read. Messages are not affected, but what happened to them "
+        "in these entries is not known any more.",
+        "Put the file back from a backup, or move it away.",
+    ),
     "torn": (
         "The process or the machine stopped in the middle of a write. Nobody was told that it was "
         "stored, so nothing is lost. This is normal after a crash.",
@@ -203,7 +210,8 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
 
 
 def _problem(finding: "Finding") -> Problem:
-    about_segment = finding.severity == "error" and finding.file.endswith(segment.SUFFIX)
+    of_segment = finding.file.endswith(segment.SUFFIX) and not ledger.span_of(finding.file)
+    about_segment = finding.severity == "error" and of_segment
     means, todo = EXPLAINED["segment" if about_segment else finding.kind]
     severity: Severity = "error" if finding.severity == "error" else "warning"
     what = finding.text.split(" Nothing was changed.")[0].rstrip(".")

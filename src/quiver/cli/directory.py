@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from quiver.errors import DirectoryInUse, GroupNotFound, InvalidRequest, TopicNotFound
+from quiver.limits import DURATION_SECONDS_MAX
 
 if TYPE_CHECKING:
     from quiver.client.sync import Queue
@@ -27,7 +28,9 @@ def opened(path: Path, *, create: bool = False) -> Iterator["Queue"]:
 
     if not create:
         require_queue(path)
-    with _patiently(lambda: connect(path)) as queue:
+    # How long the ledger is kept is for the program to say whose queue this is.
+    keep_all = DURATION_SECONDS_MAX
+    with _patiently(lambda: connect(path, ledger_retention=keep_all)) as queue:
         yield queue
 
 

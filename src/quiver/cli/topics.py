@@ -123,6 +123,9 @@ def create(
         int | None, typer.Option(help="Refuse sends past so many unsettled messages.")
     ] = None,
     compression: Annotated[str | None, typer.Option(help="Of stored batches: lz4 or zstd.")] = None,
+    ledger: Annotated[
+        bool, typer.Option("--ledger/--no-ledger", help="Write down what happens to messages.")
+    ] = True,
     as_json: Json = False,
     data: Data = DATA,
 ) -> None:
@@ -133,6 +136,7 @@ def create(
         "keep_unsettled": not drop_unsettled, "max_attempts": max_attempts, "dead_letter": dead_letter,
         "retry": _retry(retry, retry_base, retry_cap, retry_jitter),
         "dedup_window": dedup_window, "max_backlog": max_backlog, "compression": compression,
+        "ledger": ledger,
     }  # fmt: skip
     _check(topic, options)
     with directory.opened(data, create=True) as queue:
@@ -358,6 +362,7 @@ def _describe(policy: "TopicPolicy") -> list[tuple[str, str]]:
         ("dedup window", output.duration(policy.dedup_window_ms / 1000)),
         ("backlog", f"up to {policy.max_backlog:,}" if policy.max_backlog else "unlimited"),
         ("compression", policy.compression or "none"),
+        ("ledger", "kept" if policy.ledger else "none"),
     ]
 
 

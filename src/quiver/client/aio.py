@@ -128,6 +128,7 @@ class AsyncQueue:
         dedup_window: float | str = 300,
         max_backlog: int | None = None,
         compression: str | None = None,
+        ledger: bool = True,
     ) -> None:
         """Make a topic; the same call again changes nothing, a different one is refused."""
         policy = arguments.policy(
@@ -135,6 +136,7 @@ class AsyncQueue:
             partition_by=partition_by, retention_=retention, keep_unsettled=keep_unsettled,
             max_attempts=max_attempts, dead_letter=dead_letter, retry_=retry,
             dedup_window=dedup_window, max_backlog=max_backlog, compression=compression,
+            ledger=ledger,
         )  # fmt: skip
         await run(self._flows.create_topic(topic, policy))
 
@@ -312,6 +314,27 @@ class AsyncQueue:
             positions = {**positions, **page.ahead}
             for record in await run(flows.read_records(topic, page)):
                 yield record
+
+    # -- the ledger --------------------------------------------------------------------------------
+
+    async def ledger(
+        self, topic: str | None = None, *, start: Any = None, end: Any = None
+    ) -> pa.Table:
+        """What happened to messages, oldest first: of a topic or of all, from `start` up to `end`.
+
+        A row is about `count` messages of a partition, from `offset` on. Both ends are times.
+        """
+        return await run(self._flows.ledger(topic, start, end))
+
+    async def ledger_reader(
+        self, topic: str | None = None, *, start: Any = None, end: Any = None
+    ) -> pa.RecordBatchReader:
+        """`ledger` a part at a time, as Arrow's own reader, for more than fits into memory."""
+        return await run(self._flows.ledger_reader(topic, start, end))
+
+    async def trace(self, message_id: str) -> pa.Table:
+        """The rows of the ledger about one message, wherever it moved; each as if about it alone."""
+        return await run(self._flows.trace(message_id))
 
     # -- groups ------------------------------------------------------------------------------------
 

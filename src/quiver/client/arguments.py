@@ -23,6 +23,7 @@ from quiver.model.topic import (
 from quiver.model.units import milliseconds, size_bytes, timestamp_ms
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
+MESSAGE_ID: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 POSITIONS: Final = 'a position is "earliest", "latest", an offset (int) or a time'
 DEAD_LETTER_SUFFIX: Final = ".dlq"
 SHADOWED: Final = {"retention": "retention_", "retry": "retry_"}  # as `policy` calls them
@@ -94,6 +95,25 @@ def position(to: Any, partition: int | None = None) -> Position:
         except InvalidRequest as error:
             raise InvalidRequest(f"{POSITIONS}: {error}") from None
     raise InvalidRequest(f"{POSITIONS}, not {type(to).__name__}")
+
+
+def times(start: Any, end: Any) -> tuple[int | None, int | None]:
+    """The ends of a span of time, each of which may be left out."""
+    return (
+        None if start is None else timestamp_ms(start, "start"),
+        None if end is None else timestamp_ms(end, "end"),
+    )
+
+
+def message_id(value: Any) -> tuple[int, int]:
+    """Entry and row of a message."""
+    found = MESSAGE_ID.fullmatch(value) if isinstance(value, str) else None
+    if found is None:
+        raise InvalidRequest(
+            'a message id is the text that `send` returned as `id`, such as "12-0", not '
+            f"{str(value)[:40]!r}"
+        )
+    return int(found[1]), int(found[2])
 
 
 def retention(value: Any) -> Retention:
@@ -189,10 +209,11 @@ def policy(
     dedup_window: Any,
     max_backlog: Any,
     compression: Any,
+    ledger: Any,
 ) -> TopicPolicy:
     """A topic's policy, whole and consistent."""
     whole(partitions, "partitions", 1, limits.PARTITIONS_MAX)
-    for flag, what in ((fair, "fair"), (keep_unsettled, "keep_unsettled")):
+    for flag, what in ((fair, "fair"), (keep_unsettled, "keep_unsettled"), (ledger, "ledger")):
         if not isinstance(flag, bool):
             raise InvalidRequest(f"{what} must be True or False")
     split_keys: tuple[str, ...] = ()
@@ -232,6 +253,7 @@ def policy(
         compression=None
         if compression is None
         else choice(compression, "compression", Compression),
+        ledger=ledger,
     )
     fault = made.fault()
     if fault is not None:

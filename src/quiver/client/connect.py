@@ -11,31 +11,51 @@ from quiver.client.aio import AsyncQueue
 from quiver.client.sync import Queue
 from quiver.errors import InvalidRequest
 from quiver.model.replies import Durability
+from quiver.model.units import milliseconds
 from quiver.node.clock import SystemClock
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
 from quiver.storage.files import DiskFiles, translated
 from quiver.storage.lock import DirectoryLock
 
-OURS: Final = ("quiver.lock", "wal-", "snapshot-", "confirmed")  # how the names of our files begin
+OURS: Final = (
+    "quiver.lock",
+    "wal-",
+    "snapshot-",
+    "ledger-",
+    "confirmed",
+)  # how the names of our files begin
 
 
-def connect(url: str | os.PathLike[str], *, durability: Durability = "disk") -> Queue:
+def connect(
+    url: str | os.PathLike[str],
+    *,
+    durability: Durability = "disk",
+    ledger_retention: float | str = "30d",
+) -> Queue:
     """Open the queue in a directory, made if it is not there. One process owns it at a time.
 
     With `durability="memory"` nothing waits for the disk: fast, and lost if the machine goes down.
+    What the ledger tells is kept for `ledger_retention`.
     """
     path = directory(url)
     arguments.choice(durability, "durability", Durability)
-    shard, close = open_shard(path)
+    ledger_ms = milliseconds(ledger_retention, "ledger_retention")
+    shard, close = open_shard(path, ledger_ms)
     return Queue(shard, durability, close)
 
 
-def connect_async(url: str | os.PathLike[str], *, durability: Durability = "disk") -> AsyncQueue:
+def connect_async(
+    url: str | os.PathLike[str],
+    *,
+    durability: Durability = "disk",
+    ledger_retention: float | str = "30d",
+) -> AsyncQueue:
     """`connect` for event loops: `async with quiver.connect_async("data/") as queue: …`."""
     path = directory(url)
     arguments.choice(durability, "durability", Durability)
-    return AsyncQueue(lambda: open_shard(path), durability)
+    ledger_ms = milliseconds(ledger_retention, "ledger_retention")
+    return AsyncQueue(lambda: open_shard(path, ledger_ms), durability)
 
 
 def directory(url: Any) -> Path:
@@ -61,14 +81,16 @@ def demand_ours(path: Path) -> None:
         )
 
 
-def open_shard(path: Path) -> tuple[Shard, Callable[[], None]]:
+def open_shard(path: Path, ledger_ms: int) -> tuple[Shard, Callable[[], None]]:
     """A running shard on a directory that we own, and what ends it."""
     demand_ours(path)
     lock = DirectoryLock.acquire(path)
     clock = SystemClock()
     try:
         files = DiskFiles(path)
-        engine = Engine.open(files, now_ms=clock.now_ms(), secret=token_bytes(32))
+        engine = Engine.open(
+            files, now_ms=clock.now_ms(), secret=token_bytes(32), ledger_ms=ledger_ms
+        )
     except BaseException:
         lock.release()
         raise

@@ -5,7 +5,7 @@ sent the answer. `sync.Queue` and `aio.AsyncQueue` drive the same flows; they di
 how they wait.
 """
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, groupby, repeat
 from secrets import randbits
@@ -17,15 +17,19 @@ import pyarrow.compute as pc
 from quiver import limits
 from quiver.batches.arrow_input import accept
 from quiver.batches.attributes import attributes_of
+from quiver.batches.ledger import SCHEMA
+from quiver.batches.ledger import concat as concat_ledger
 from quiver.batches.output import Piece, columns, table
 from quiver.batches.rows import Row, make_row, pack
 from quiver.batches.schema import concat
+from quiver.batches.story import Story
 from quiver.client import arguments, losses
 from quiver.client.results import Lease, Leased, LeasedTable, Record, Sent, SentBatch
 from quiver.core.delivery.offsets import merge
 from quiver.errors import (
     InvalidRequest,
     LimitExceeded,
+    MessageNotFound,
     ReceiptExpired,
     ReceiptInvalid,
     TopicNotFound,
@@ -71,6 +75,7 @@ from quiver.node.engine import Engine, Source, encode
 from quiver.node.receipts import Receipt, verify
 from quiver.node.shard import Grant, Shard, TopicHandle
 from quiver.node.tickets import Ticket
+from quiver.storage.ledger import Reading
 
 T = TypeVar("T")
 L = TypeVar("L", bound=Leased)
@@ -521,6 +526,35 @@ class Flows:
     def read_records(self, name: str, page: Page) -> Flow[list[Record]]:
         result: list[Record] = yield Work(lambda: records(name, page))
         return result
+
+    # -- the ledger --------------------------------------------------------------------------------
+
+    def ledger(self, topic: Any, start: Any, end: Any) -> Flow[pa.Table]:
+        tables = yield from self._ledger(topic, start, end)
+        result: pa.Table = yield Work(lambda: concat_ledger(list(tables)))
+        return result
+
+    def ledger_reader(self, topic: Any, start: Any, end: Any) -> Flow[pa.RecordBatchReader]:
+        tables = yield from self._ledger(topic, start, end)
+        batches = (batch for found in tables for batch in found.to_batches())
+        return pa.RecordBatchReader.from_batches(SCHEMA, batches)
+
+    def _ledger(self, topic: Any, start: Any, end: Any) -> Flow[Iterator[pa.Table]]:
+        wanted = None if topic is None else arguments.name(topic, "topic")
+        times = arguments.times(start, end)
+        reading: Reading = yield self.shard.ask(Engine.read_ledger)
+        return reading.tables(wanted, *times)
+
+    def trace(self, message_id: Any) -> Flow[pa.Table]:
+        entry, row = arguments.message_id(message_id)
+        reading: Reading = yield self.shard.ask(Engine.read_ledger)
+        story: pa.Table = yield Work(lambda: Story(entry, row).read(reading.tables(first=entry)))
+        if not story.num_rows:
+            raise MessageNotFound(
+                f"the ledger has no message {message_id}: there never was one, its topic keeps no "
+                "ledger (ledger=False), or it was sent before the time that ledger_retention keeps"
+            )
+        return story
 
     # -- groups ------------------------------------------------------------------------------------
 

@@ -92,6 +92,7 @@ class Queue:
         dedup_window: float | str = 300,
         max_backlog: int | None = None,
         compression: str | None = None,
+        ledger: bool = True,
     ) -> None:
         """Make a topic; the same call again changes nothing, a different one is refused."""
         policy = arguments.policy(
@@ -99,6 +100,7 @@ class Queue:
             partition_by=partition_by, retention_=retention, keep_unsettled=keep_unsettled,
             max_attempts=max_attempts, dead_letter=dead_letter, retry_=retry,
             dedup_window=dedup_window, max_backlog=max_backlog, compression=compression,
+            ledger=ledger,
         )  # fmt: skip
         run(self._flows.create_topic(topic, policy))
 
@@ -284,6 +286,25 @@ class Queue:
             page = run(self._flows.read_page(number, positions, ends))
             positions = {**positions, **page.ahead}
             yield from run(self._flows.read_records(topic, page))
+
+    # -- the ledger --------------------------------------------------------------------------------
+
+    def ledger(self, topic: str | None = None, *, start: Any = None, end: Any = None) -> pa.Table:
+        """What happened to messages, oldest first: of a topic or of all, from `start` up to `end`.
+
+        A row is about `count` messages of a partition, from `offset` on. Both ends are times.
+        """
+        return run(self._flows.ledger(topic, start, end))
+
+    def ledger_reader(
+        self, topic: str | None = None, *, start: Any = None, end: Any = None
+    ) -> pa.RecordBatchReader:
+        """`ledger` a part at a time, as Arrow's own reader, for more than fits into memory."""
+        return run(self._flows.ledger_reader(topic, start, end))
+
+    def trace(self, message_id: str) -> pa.Table:
+        """The rows of the ledger about one message, wherever it moved; each as if about it alone."""
+        return run(self._flows.trace(message_id))
 
     # -- groups ------------------------------------------------------------------------------------
 

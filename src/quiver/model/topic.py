@@ -83,6 +83,7 @@ class TopicPolicy:
     dedup_window_ms: int = 300_000
     max_backlog: int | None = None
     compression: Compression | None = None
+    ledger: bool = True
 
     @property
     def keyed(self) -> bool:

@@ -37,6 +37,7 @@ from quiver.node.segments import Plan, Segment, Segments, Write
 from quiver.storage import codec, segment, snapshot
 from quiver.storage.files import Files
 from quiver.storage.frame import Record
+from quiver.storage.ledger import RETENTION_MS, LedgerFiles, Page, Reading
 from quiver.storage.segment import SegmentFile
 from quiver.storage.wal import Place, Wal
 
@@ -193,8 +194,9 @@ class Source:
 class Engine:
     """One shard. Used by one thread; only `Source` may be used by others."""
 
-    def __init__(self, files: Files, core: Delivery, wal: Wal) -> None:
+    def __init__(self, files: Files, core: Delivery, wal: Wal, ledger: LedgerFiles) -> None:
         self.core = core
+        self._ledger = ledger
         self.wal = wal
         self.segments = Segments({})
         self.cache = BatchCache()
@@ -206,18 +208,21 @@ class Engine:
         self._dead_bytes = 0  # of the log, when a snapshot was last tried on a full disk
 
     @classmethod
-    def open(cls, files: Files, *, now_ms: int, secret: bytes, **sizes: int) -> "Engine":
+    def open(
+        cls, files: Files, *, now_ms: int, secret: bytes, ledger_ms: int = RETENTION_MS,
+        **sizes: int,
+    ) -> "Engine":  # fmt: skip
         """Recover what the directory holds; found a new log with `secret` if it holds nothing."""
         snapshot.clean(files)
         with without_gc():
-            engine = cls._recover(files, **sizes)
+            engine = cls._recover(files, ledger_ms, **sizes)
         engine._clean()
         if engine.core.index == 0:
             engine.commit([Proposal(Found(secret, now_ms))], now_ms=now_ms)
         return engine
 
     @classmethod
-    def _recover(cls, files: Files, **sizes: int) -> "Engine":
+    def _recover(cls, files: Files, ledger_ms: int, **sizes: int) -> "Engine":
         saved = snapshot.load(files)
         core, places, segments = Delivery(), [], []
         if saved is not None:
@@ -230,7 +235,7 @@ class Engine:
             core.apply(
                 Entry(record.index, record.now_ms, codec.decode(record.kind, record.command))
             )
-        engine = cls(files, core, wal)
+        engine = cls(files, core, wal, LedgerFiles(files, snapped, ledger_ms))
         engine.segments = Segments.load(segments)
         engine._entries = snapped
         return engine
@@ -340,6 +345,8 @@ class Engine:
         if self._full:
             step = min(limits.WAL_ALLOCATE_BYTES, self.wal.size_bytes // 8)
             return self._dead() > self._dead_bytes + step
+        if self.core.ledger.is_full:
+            return True
         grown = self.wal.appended_bytes
         entries = self.core.index - self._entries
         return grown >= max(limits.SNAPSHOT_LOG_BYTES, 2 * self._snapshot_bytes) or (
@@ -377,10 +384,12 @@ class Engine:
         self._snapshot_bytes = len(state)
         cache = BatchCache(limits.SEAL_CACHE_BYTES_MAX)
         writes = [(write, self.source(write.topic, write.parts, cache)) for write in plan.writes]
-        return Snapshot(self._files, self.core.index, plan, writes, state)
+        page = self._ledger.begin(self.core.ledger.take(), self.core.now_ms)
+        return Snapshot(self._files, self.core.index, plan, writes, state, page)
 
     def finish_snapshot(self, made: "Snapshot") -> None:
         """The snapshot is durable: let the log go of what only older states needed."""
+        self._ledger.finish(made.page)
         self.segments = made.plan.segments
         self.wal.keep(made.plan.logged, before=made.index)
         self._clean()
@@ -393,6 +402,10 @@ class Engine:
         self._dead_bytes = self._dead()
         self.wal.take_back()
         self._clean()
+
+    def read_ledger(self) -> Reading:
+        """What happened until now."""
+        return self._ledger.reading(self.core.ledger.peek())
 
     def digest_state(self) -> list[Any]:
         """The whole state as plain data, for comparing engines."""
@@ -413,12 +426,15 @@ class Snapshot:
     plan: Plan
     writes: list[tuple[Write, Source]]
     state: bytes
+    page: Page
 
     def save(self, rest: Callable[[], None] = lambda: None) -> None:
         """Write it; when this returns it is durable, and older snapshots are gone.
 
+        The ledger goes first: what happened before the snapshot cannot be told from the log again.
         `rest` is called between steps of the long work, for others to get their turn.
         """
+        self.page.save(rest)
         for write, source in self.writes:
             name = write.segment.name
             groups = _groups(source)
@@ -427,6 +443,7 @@ class Snapshot:
             self.files.sync_directory()
         payload = codec.encode_state([self.state, self.plan.segments.dump()])
         snapshot.save(self.files, self.index, payload)
+        self.page.tidy(rest)
 
 
 def _groups(source: Source) -> Iterator[pa.Table]:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from quiver.errors import CorruptLog, CorruptSegment, StorageError, UnsupportedFormat
-from quiver.storage import codec, segment, snapshot
+from quiver.errors import CorruptLedger, CorruptLog, CorruptSegment, StorageError, UnsupportedFormat
+from quiver.storage import codec, ledger, segment, snapshot
 from quiver.storage.files import TEMPORARY
 from quiver.storage.logfile import LogFile, first_indexes, name_of
 from quiver.storage.mark import Mark
@@ -24,9 +24,11 @@ Kind = Literal[
     "log",
     "snapshot",
     "segment",
+    "ledger",
     "temporary",
     "orphan",
     "torn",
+    "untold",
     "damaged",
     "missing",
     "unsupported",
@@ -69,6 +71,7 @@ def inspect(files: Files) -> list[Finding]:
         findings.append(Finding(name_of(after + 1), 0, "error", text, "missing", after + 1))
     for first, following in zip_longest(firsts, firsts[1:]):
         findings += _inspect_log(files, first, following, after, confirmed)
+    findings += _inspect_ledger(files)
     return findings
 
 
@@ -165,6 +168,20 @@ def _inspect_log(
     elif not tail.clean:
         text = "a write that was never confirmed; the next opening cuts it off"
         yield Finding(name, log.end, "warning", text, "torn", last + 1)
+
+
+def _inspect_ledger(files: Files) -> Iterator[Finding]:
+    """What happened, as far as files tell; the queue does not need them."""
+    for span in ledger.spans(files):
+        try:
+            rows = ledger.count(files, span)
+        except CorruptLedger as error:
+            yield Finding(span.name, 0, "warning", str(error), "untold", *span)
+        except StorageError as error:
+            yield Finding(span.name, 0, "error", str(error), _kind(error), *span)
+        else:
+            text = f"what happened in entries {span.first} to {span.last}, {rows:,} rows"
+            yield Finding(span.name, 0, "ok", text, "ledger", *span)
 
 
 def _kind(error: StorageError) -> Kind:

@@ -79,7 +79,7 @@ def load(files: Files) -> tuple[int, bytes] | None:
 def clean(files: Files) -> None:
     """Remove what a crash left half made. Only the owner of the directory may do this."""
     for name in files.names():
-        ours = name.startswith(("snapshot-", "wal-")) or "@" in name
+        ours = name.startswith(("snapshot-", "wal-", "ledger-")) or "@" in name
         if ours and name.endswith(TEMPORARY):
             files.remove(name)
 

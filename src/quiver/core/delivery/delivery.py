@@ -19,6 +19,7 @@ from quiver import limits
 from quiver.core.delivery import letters, sending
 from quiver.core.delivery.extents import Columns, Extent
 from quiver.core.delivery.lanes import Taken
+from quiver.core.delivery.ledger import Ledger
 from quiver.core.delivery.offsets import Range, merge, subtract
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.retention import enforce, is_overdue, sweep, trim
@@ -63,6 +64,7 @@ from quiver.model.commands import (
     Tick,
     Transact,
 )
+from quiver.model.ledger import Event
 from quiver.model.replies import (
     Assigned,
     Done,
@@ -97,6 +99,7 @@ class Delivery:
         self.now_ms = 0
         self.secret = b""
         self.created_ms = 0
+        self.ledger = Ledger()  # what happened; not a part of the state
         self.topics: dict[int, Topic] = {}
         self.names: dict[str, int] = {}
         self._numbers = 0  # topics and groups are numbered from one counter, never reused
@@ -111,7 +114,9 @@ class Delivery:
         assert entry.index == self.index + 1, "entries are applied in order, once each"
         self.index = entry.index
         self._woken = {}
-        self._advance(max(self.now_ms, entry.now_ms))
+        now_ms = max(self.now_ms, entry.now_ms)
+        self.ledger.at(entry.index, now_ms)
+        self._advance(now_ms)
         reply: Reply | Exception
         try:
             reply = self._do(entry)
@@ -306,7 +311,7 @@ class Delivery:
 
     def _make_dead_letter(self, policy: TopicPolicy) -> None:
         if policy.dead_letter is not None and policy.dead_letter not in self.names:
-            self._make_topic(policy.dead_letter, TopicPolicy())
+            self._make_topic(policy.dead_letter, TopicPolicy(ledger=policy.ledger))
 
     def _on_alter_topic(self, command: AlterTopic) -> Reply:
         topic = self._topic(command.topic)
@@ -326,7 +331,7 @@ class Delivery:
 
     def _make_topic(self, name: str, policy: TopicPolicy) -> Topic:
         self._numbers += 1
-        topic = Topic(self._numbers, name, policy)
+        topic = Topic(self._numbers, name, policy, self.ledger)
         self.topics[topic.number] = topic
         self.names[name] = topic.number
         return topic
@@ -334,6 +339,7 @@ class Delivery:
     def _on_delete_topic(self, command: DeleteTopic) -> Reply:
         topic = self._topic(command.topic)
         del self.topics[topic.number], self.names[topic.name]
+        topic.ledger.add(Event.TOPIC_DELETED, topic.name, -1, 0, 0)
         self._wake(topic)
         return Done()
 
@@ -377,6 +383,7 @@ class Delivery:
         columns: Columns | None,
     ) -> Sent:
         sent = sending.place(topic, command, runs, rows, row, columns, self.index, self.now_ms)
+        sending.note(topic, command, sent, columns)
         if columns is not None and columns.expires_at:
             for piece in sent.placed:
                 for at in range(piece.count if not piece.duplicate else 0):
@@ -415,15 +422,20 @@ class Delivery:
         deadline_ms = self.now_ms + command.lease_ms
         slices: list[Slice] = []
         for view, taken in self._take(group, command, slices):
+            number = view.partition.number
+            event, until_ms = Event.LEASED, deadline_ms
             if group.guarantee == "at-most-once":
+                event, until_ms = Event.DELIVERED, 0
                 for start, end, _ in taken:
                     view.settle(start, end, self.now_ms)
             else:
-                number = view.partition.number
                 view.lease(self.index, command.consumer, taken, deadline_ms)
                 self._set_timer(
                     (deadline_ms, LEASE, topic.number, group.number, number, self.index)
                 )
+            for start, end, attempts in sorted(taken):
+                topic.ledger.add(event, topic.name, number, start, end, group.name,
+                                 command.consumer, attempts + 1, until_ms=until_ms)  # fmt: skip
         count = sum(piece.count for piece in slices)
         group.delivered += count
         group.redelivered += sum(piece.count for piece in slices if piece.attempt > 1)
@@ -555,47 +567,82 @@ class Delivery:
         command: Settle,
     ) -> list[Range]:  # fmt: skip
         """Settle what the lease holds of `start … end`; return what that was."""
+        lease = view.leases.get(epoch)
+        if lease is None:
+            return []
+        number, consumer = view.partition.number, lease.consumer
         if command.action == "extend":
-            lease = view.leases.get(epoch)
-            return lease.extend(start, end, self.now_ms + command.lease_ms) if lease else []
+            until_ms = self.now_ms + command.lease_ms
+            extended = lease.extend(start, end, until_ms)
+            for low, high in extended:
+                topic.ledger.add(Event.EXTENDED, topic.name, number, low, high, group.name,
+                                 consumer, until_ms=until_ms)  # fmt: skip
+            return extended
         released = view.release(epoch, start, end)
-        for low, high, attempt in released:
-            match command.action:
-                case "ack":
+        match command.action:
+            case "ack":
+                for low, high, attempt in released:
+                    topic.ledger.add(Event.ACKED, topic.name, number, low, high, group.name,
+                                     consumer, attempt)  # fmt: skip
                     view.settle(low, high, self.now_ms)
-                case "dead_letter":
-                    self._bury(topic, group, view, low, high, attempt, command.reason)
-                case "nack":
-                    delay_ms = command.delay_ms
-                    if delay_ms is None:
-                        delay_ms = topic.policy.retry.delay_ms(attempt, command.seed ^ low)
-                    reason = command.reason or "nacked"
-                    self._retry(topic, group, view, low, high, attempt, delay_ms, reason)
+            case "dead_letter":
+                for low, high, attempt in released:
+                    self._bury(topic, group, view, low, high, attempt, command.reason, consumer)
+            case "nack":
+                self._nack(topic, group, view, released, command, consumer)
         return [(low, high) for low, high, _ in released]
+
+    def _nack(
+        self, topic: Topic, group: Group, view: View, released: list[Taken], command: Settle,
+        consumer: str,
+    ) -> None:  # fmt: skip
+        """These were given back: all are written down before the first is given up."""
+        delays: list[int] = []
+        for low, high, attempt in released:
+            delay_ms = command.delay_ms
+            if delay_ms is None:
+                delay_ms = topic.policy.retry.delay_ms(attempt, command.seed ^ low)
+            delays.append(delay_ms)
+            due_ms = 0 if self._was_last(topic, attempt) else self.now_ms + delay_ms
+            topic.ledger.add(Event.NACKED, topic.name, view.partition.number, low, high,
+                             group.name, consumer, attempt, command.reason, due_ms)  # fmt: skip
+        reason = command.reason or "nacked"
+        for (low, high, attempt), delay_ms in zip(released, delays, strict=True):
+            self._retry(topic, group, view, low, high, attempt, delay_ms, reason)
 
     def _retry(
         self, topic: Topic, group: Group, view: View, start: int, end: int, attempt: int,
         delay_ms: int, reason: str,
     ) -> None:  # fmt: skip
         """These failed: try again after `delay_ms`, or bury them if they had their last attempt."""
-        last = topic.policy.max_attempts
-        if last is not None and attempt >= last and topic.policy.dead_letter is not None:
+        if self._was_last(topic, attempt):
             self._bury(topic, group, view, start, end, attempt, reason)
         else:
             view.give_back(start, end, attempt, self.now_ms + delay_ms, self.now_ms)
 
+    @staticmethod
+    def _was_last(topic: Topic, attempt: int) -> bool:
+        last = topic.policy.max_attempts
+        return last is not None and attempt >= last and topic.policy.dead_letter is not None
+
     def _bury(
         self, topic: Topic, group: Group, view: View, start: int, end: int, attempt: int,
-        reason: str,
+        reason: str, consumer: str = "",
     ) -> None:  # fmt: skip
         """Move messages to the dead-letter topic: append there, settle here, in one step."""
         name = topic.policy.dead_letter
         assert name is not None
         number = self.names.get(name)
-        target = self.topics[number] if number else self._make_topic(name, TopicPolicy())
-        origin = Origin(topic.name, view.partition.number, start, group.name, attempt,
-                        reason[: limits.REASON_CHARS_MAX], self.now_ms)  # fmt: skip
-        letters.link(view.partition, start, end, target, origin, self.now_ms)
+        policy = TopicPolicy(ledger=topic.policy.ledger)
+        target = self.topics[number] if number else self._make_topic(name, policy)
+        reason = reason[: limits.REASON_CHARS_MAX]
+        at = view.partition.number
+        origin = Origin(topic.name, at, start, group.name, attempt, reason, self.now_ms)
+        to = letters.link(view.partition, start, end, target, origin, self.now_ms)
+        _ledger_of(topic, target).add(
+            Event.DEAD_LETTERED, topic.name, at, start, end, group.name, consumer, attempt, reason,
+            0, target.name, *to,
+        )  # fmt: skip
         self._wake(target)
         view.settle(start, end, self.now_ms)
         group.dead_lettered += end - start
@@ -661,7 +708,9 @@ class Delivery:
             raise LimitExceeded(f"topic {topic.name!r} has {limits.GROUPS_MAX} groups already")
         self._numbers += 1
         group = Group(self._numbers, name, guarantee, len(topic.partitions))
-        group.views = [topic.view_at(part, position, self.now_ms) for part in topic.partitions]
+        group.views = [
+            topic.view_at(name, part, position, self.now_ms) for part in topic.partitions
+        ]
         topic.groups[name] = group
         return group
 
@@ -681,6 +730,7 @@ class Delivery:
         topic = self._topic(command.topic)
         topic.group(command.group)
         del topic.groups[command.group]
+        topic.ledger.add(Event.GROUP_DELETED, topic.name, -1, 0, 0, command.group)
         trim(topic, self.now_ms)
         self._wake(topic)
         return Done()
@@ -701,8 +751,10 @@ class Delivery:
         behind = self._behind(topic, command.position)
         for at, partition in enumerate(topic.partitions):
             if wanted is None or wanted == at:
-                view = topic.view_at(partition, command.position, self.now_ms)
-                view.expired = group.views[at].expired
+                start = topic.start_of(partition, command.position)
+                topic.ledger.add(Event.SOUGHT, topic.name, at, start, start, group.name)
+                view = topic.view_at(group.name, partition, command.position, self.now_ms)
+                view.expired += group.views[at].expired
                 group.views[at] = view
         trim(topic, self.now_ms)
         self._wake(topic)
@@ -729,12 +781,16 @@ class Delivery:
     def _on_purge(self, command: Purge) -> Reply:
         topic = self._topic(command.topic)
         count = topic.unsettled()
-        for partition in topic.partitions:
+        for at, partition in enumerate(topic.partitions):
+            for start, end in list(partition.removed.gaps(partition.first, partition.end)):
+                topic.ledger.add(Event.PURGED, topic.name, at, start, end)
             partition.removed.add(partition.first, partition.end)
         for group in topic.groups.values():
             for at, partition in enumerate(topic.partitions):
                 expired = group.views[at].expired
-                group.views[at] = topic.view_at(partition, Position("latest"), self.now_ms)
+                group.views[at] = topic.view_at(
+                    group.name, partition, Position("latest"), self.now_ms
+                )
                 group.views[at].expired = expired
         trim(topic, self.now_ms)
         return Moved(count)
@@ -743,6 +799,7 @@ class Delivery:
         topic = self._topic(command.topic)
         count = 0
         for partition, start, end in letters.pick(topic, command.picks):
+            topic.ledger.add(Event.DISCARDED, topic.name, partition.number, start, end)
             letters.remove(topic, partition, start, end, self.now_ms)
             count += end - start
         trim(topic, self.now_ms)
@@ -783,7 +840,13 @@ class Delivery:
                 back_to = target or self.topic_named(origin.topic if origin else "")
                 moves.append((extent, partition, low, high, back_to))
         for extent, partition, start, end, to in moves:
-            letters.revive(extent, partition, start, end, to, self.now_ms, alone=target is None)
+            number, first, alone = letters.revive(
+                extent, partition, start, end, to, self.now_ms, alone=target is None
+            )
+            _ledger_of(topic, to).add(
+                Event.REDRIVEN, topic.name, partition.number, start, end, alone,
+                to_topic=to.name, to_partition=number, also=first,
+            )  # fmt: skip
             self._wake(to)
             letters.remove(topic, partition, start, end, self.now_ms)
         trim(topic, self.now_ms)
@@ -841,6 +904,8 @@ class Delivery:
             view = group.views[partition]
             for start, end in list(view.settled.gaps(0, offset)):
                 count += end - start
+                topic.ledger.add(Event.ACKED, topic.name, partition, start, end, group.name,
+                                 command.member)  # fmt: skip
                 view.drop(start, end, self.now_ms)
         group.acked += count
         trim(topic, self.now_ms)
@@ -913,7 +978,12 @@ class Delivery:
         if group is None:
             return
         view = group.views[partition]
-        for start, end, attempt in view.release_due(epoch, when_ms):
+        lease = view.leases.get(epoch)
+        released = view.release_due(epoch, when_ms)
+        for start, end, attempt in released:
+            topic.ledger.add(Event.TIMED_OUT, topic.name, partition, start, end, group.name,
+                             lease.consumer if lease else "", attempt, until_ms=when_ms)  # fmt: skip
+        for start, end, attempt in released:
             group.timed_out += end - start
             self._retry(topic, group, view, start, end, attempt, 0, "lease expired")
             self._wake(topic)
@@ -923,6 +993,8 @@ class Delivery:
         views = [group.views[at] for group in topic.groups.values()]
         for view in views:
             view.expire(ranges, self.now_ms)
+        for start, end in ranges if not views else ():
+            topic.ledger.add(Event.EXPIRED, topic.name, at, start, end)
         for start, end in ranges:
             if end > partition.first:
                 partition.removed.add(start, end)
@@ -994,8 +1066,14 @@ class Delivery:
         made = cls()
         (made.index, made.now_ms, made.secret, made.created_ms, made._numbers, topics,
          timers) = data  # fmt: skip
-        for topic in (Topic.load(topic_data) for topic_data in topics):
+        made.ledger = Ledger(made.index)
+        for topic in (Topic.load(topic_data, made.ledger) for topic_data in topics):
             made.topics[topic.number] = topic
             made.names[topic.name] = topic.number
         made._timers = [tuple(timer) for timer in timers]
         return made
+
+
+def _ledger_of(source: Topic, target: Topic) -> Ledger:
+    """A move belongs to both topics: it is written down if either keeps a ledger."""
+    return source.ledger if source.policy.ledger else target.ledger

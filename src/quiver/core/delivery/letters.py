@@ -17,13 +17,15 @@ from quiver.model.replies import Origin
 def link(
     source: Partition, start: int, end: int, target: Topic, origin: Origin | None, now_ms: int,
     number: int | None = None,
-) -> None:  # fmt: skip
+) -> tuple[int, int]:  # fmt: skip
     """Append messages of `source` to `target`, to partition `number` or the one like theirs.
 
-    Keys and priorities go along; delay and time to live have had their effect.
+    Keys and priorities go along; delay and time to live have had their effect. Returns the
+    partition and where in it they begin.
     """
     number = source.number if number is None else number
     partition = target.partitions[number % len(target.partitions)]
+    first = partition.end
     for extent in source.since(start):
         if extent.first >= end:
             break
@@ -41,25 +43,28 @@ def link(
             origin and origin.shift(low - start),
         )
     target.catch_up(now_ms)
+    return partition.number, first
 
 
 def revive(
     extent: Extent, source: Partition, start: int, end: int, target: Topic, now_ms: int,
     *, alone: bool,
-) -> None:  # fmt: skip
-    """Give buried messages another life; `alone`, only for the group that had failed."""
+) -> tuple[int, int, str]:  # fmt: skip
+    """Give buried messages another life; `alone`, only for the group that had failed.
+
+    Returns the partition, where in it they begin, and the group if it is only for one.
+    """
     origin = extent.origin and extent.origin.shift(start - extent.first)
     number = origin.partition if origin else source.number
-    partition = target.partitions[number % len(target.partitions)]
-    first = partition.end
-    link(source, start, end, target, origin, now_ms, number)
+    at, first = link(source, start, end, target, origin, now_ms, number)
     group = target.groups.get(origin.group) if origin else None
     if group is None or not alone:
-        return
+        return at, first, ""
     group.redriven += end - start
     for other in target.groups.values():
         if other is not group:
-            other.views[partition.number].drop(first, partition.end, now_ms)
+            other.views[at].drop(first, target.partitions[at].end, now_ms)
+    return at, first, group.name
 
 
 def pick(topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, int]]:

@@ -6,6 +6,7 @@ from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 from quiver.errors import InvalidRequest, ProducerFenced, QueueFull
 from quiver.model.commands import Producer, Run, Send
+from quiver.model.ledger import Event
 from quiver.model.replies import Placed, Sent
 
 
@@ -69,6 +70,23 @@ def place(
         producer.sequence += rows
         topic.producers[command.producer.name] = topic.producers.pop(command.producer.name)
     return Sent(tuple(placed))
+
+
+def note(topic: Topic, command: Send, sent: Sent, columns: Columns | None) -> None:
+    """Write down what was sent; delayed messages with the time when they are due."""
+    ledger, name = topic.ledger, topic.name
+    delays = columns.deliver_at if columns is not None else ()
+    for piece in sent.placed:
+        start, end = piece.offset, piece.offset + piece.count
+        if piece.duplicate:
+            ledger.add(Event.DUPLICATE, name, piece.partition, start, end)
+        elif not delays:
+            ledger.add(Event.SENT, name, piece.partition, start, end, also=piece.row)
+        else:
+            for at in range(piece.count):
+                due_ms = delays[piece.row - command.first_row + at]
+                ledger.add(Event.SENT, name, piece.partition, start + at, start + at + 1,
+                           until_ms=due_ms, also=piece.row + at)  # fmt: skip
 
 
 def _pieces(

@@ -1,16 +1,21 @@
 """A topic's state: partitions, groups, and what it remembers of senders."""
 
 from dataclasses import astuple
+from functools import partial
 from typing import Any
 
+from quiver.core.delivery.ledger import Ledger, NoLedger
 from quiver.core.delivery.members import Members
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.view import View, make_view
 from quiver.errors import GroupNotFound
 from quiver.model.commands import Position
+from quiver.model.ledger import Event
 from quiver.model.replies import Placed
 from quiver.model.stats import GroupStats, TopicStats
 from quiver.model.topic import Guarantee, Retention, Retry, TopicPolicy
+
+_NO_LEDGER = NoLedger()
 
 
 class Group:
@@ -91,11 +96,12 @@ class Producer:
 class Topic:
     """A named log with a policy."""
 
-    __slots__ = ("compacted", "dedup", "dropped", "duplicates", "groups", "name", "number",
+    __slots__ = ("compacted", "dedup", "dropped", "duplicates", "groups", "ledger", "name", "number",
                  "partitions", "policy", "producers", "sent")  # fmt: skip
 
-    def __init__(self, number: int, name: str, policy: TopicPolicy) -> None:
-        """An empty topic."""
+    def __init__(self, number: int, name: str, policy: TopicPolicy, ledger: Ledger) -> None:
+        """An empty topic. What happens in it goes to `ledger`, unless its policy says no."""
+        self.ledger = ledger if policy.ledger else _NO_LEDGER
         self.number = number
         self.name = name
         self.policy = policy
@@ -141,11 +147,19 @@ class Topic:
             return position.value < min(first, partition.gone_end)
         return position.start == "time" and position.value <= partition.gone_ms
 
-    def view_at(self, partition: Partition, position: Position, now_ms: int) -> View:
-        """A new view that starts at `position`."""
-        view = make_view(partition, self.policy, self.start_of(partition, position))
+    def view_at(self, group: str, partition: Partition, position: Position, now_ms: int) -> View:
+        """A new view for a group that starts at `position`."""
+        view = self._view(group, partition, self.start_of(partition, position))
         view.catch_up(now_ms)
         return view
+
+    def _view(self, group: str, partition: Partition, start: int) -> View:
+        lapsed = partial(self._lapsed, group, partition.number)
+        return make_view(partition, self.policy, start, lapsed)
+
+    def _lapsed(self, group: str, partition: int, start: int, end: int) -> None:
+        """The life of these messages has ended for a group."""
+        self.ledger.add(Event.EXPIRED, self.name, partition, start, end, group)
 
     def catch_up(self, now_ms: int) -> None:
         """Let every group look at what was appended; members read by offset and need no look."""
@@ -225,10 +239,10 @@ class Topic:
                 [self.sent, self.duplicates, self.dropped, self.compacted]]  # fmt: skip
 
     @classmethod
-    def load(cls, data: list[Any]) -> "Topic":
+    def load(cls, data: list[Any], ledger: Ledger) -> "Topic":
         """What `dump` gave."""
         number, name, policy, partitions, groups, dedup, producers, totals = data
-        made = cls(number, name, _load_policy(policy))
+        made = cls(number, name, _load_policy(policy), ledger)
         made.partitions = [Partition.load(at, part) for at, part in enumerate(partitions)]
         for group_number, group_name, guarantee, paused, members, counts, views in groups:
             group = Group(group_number, group_name, guarantee, len(made.partitions))
@@ -238,7 +252,7 @@ class Topic:
              group.timed_out, group.dead_lettered, group.redriven, group.behind_retention,
              group.untold) = counts  # fmt: skip
             for partition, view_data in zip(made.partitions, views, strict=True):
-                view = make_view(partition, made.policy, 0)
+                view = made._view(group_name, partition, 0)
                 view.load(view_data)
                 group.views.append(view)
             made.groups[group_name] = group
@@ -251,9 +265,9 @@ class Topic:
 def _load_policy(data: list[Any]) -> TopicPolicy:
     """What `astuple` gave."""
     (partitions, order, fair, partition_by, split_keys, retention, keep_unsettled, max_attempts,
-     dead_letter, retry, dedup_window_ms, max_backlog, compression) = data  # fmt: skip
+     dead_letter, retry, dedup_window_ms, max_backlog, compression, ledger) = data  # fmt: skip
     return TopicPolicy(
         partitions, order, fair, partition_by, tuple(split_keys), Retention(*retention),
         keep_unsettled, max_attempts, dead_letter, Retry(*retry), dedup_window_ms, max_backlog,
-        compression,
+        compression, ledger,
     )  # fmt: skip

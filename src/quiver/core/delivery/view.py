@@ -10,7 +10,7 @@ fairness.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any
 
@@ -23,6 +23,7 @@ from quiver.core.delivery.partition import Partition
 from quiver.model.topic import TopicPolicy
 
 Waiting = tuple[int, int, int, int]  # due_ms, start, end, attempts so far
+Lapsed = Callable[[int, int], None]  # told of the ranges whose life has ended
 
 
 class Lease:
@@ -84,11 +85,12 @@ class Lease:
 class View:
     """What both kinds of view share."""
 
-    __slots__ = ("blocked_until_ms", "due", "expired", "leased", "leases", "next", "partition",
-                 "settled")  # fmt: skip
+    __slots__ = ("_lapsed", "blocked_until_ms", "due", "expired", "leased", "leases", "next",
+                 "partition", "settled")  # fmt: skip
 
-    def __init__(self, partition: Partition, start: int) -> None:
+    def __init__(self, partition: Partition, start: int, lapsed: Lapsed) -> None:
         """Everything before `start` counts as settled."""
+        self._lapsed = lapsed
         self.partition = partition
         self.settled = OffsetSet.below(start)
         self.next = start
@@ -215,7 +217,7 @@ class View:
                 ]
             )
             for low, high in over:
-                self.expired += high - low
+                self._lapse(low, high)
                 self.settle(low, high, now_ms)
             kept = subtract(kept, over)
         for low, high in kept:
@@ -252,8 +254,13 @@ class View:
     def expire(self, ranges: list[Range], now_ms: int) -> None:
         """The life of these messages has ended; a lease on one may still be settled."""
         for start, end in self.unheld(ranges):
-            self.expired += end - start
+            self._lapse(start, end)
             self.drop(start, end, now_ms)
+
+    def _lapse(self, start: int, end: int) -> None:
+        """Count messages whose life has ended, and tell."""
+        self.expired += end - start
+        self._lapsed(start, end)
 
     def next_due_ms(self) -> int | None:
         """When something that waits becomes ready."""
@@ -323,9 +330,9 @@ class RangeView(View):
 
     __slots__ = ("_lanes", "_strict")
 
-    def __init__(self, partition: Partition, start: int, strict: bool) -> None:
+    def __init__(self, partition: Partition, start: int, lapsed: Lapsed, strict: bool) -> None:
         """`strict` is `order="partition"`."""
-        super().__init__(partition, start)
+        super().__init__(partition, start, lapsed)
         self._strict = strict
         self._lanes = Lanes()
 
@@ -339,7 +346,7 @@ class RangeView(View):
         for offset in range(start, end):
             row = offset + shift
             if columns.expires_at and 0 < columns.expires_at[row] <= now_ms:
-                self.expired += 1
+                self._lapse(offset, offset + 1)
                 self.settled.add(offset, offset + 1)
                 continue
             priority = columns.priorities[row] if columns.priorities and not self._strict else 0
@@ -429,9 +436,9 @@ class KeyView(View):
 
     __slots__ = ("_chains", "_holes", "_ordered", "_parked")
 
-    def __init__(self, partition: Partition, start: int, ordered: bool) -> None:
+    def __init__(self, partition: Partition, start: int, lapsed: Lapsed, ordered: bool) -> None:
         """`ordered` is `order="key"`; otherwise the topic is only fair."""
-        super().__init__(partition, start)
+        super().__init__(partition, start, lapsed)
         self._ordered = ordered
         self._chains = Chains(ordered)
         self._parked: dict[int, None] = {}  # offsets in `due` that keep their key busy
@@ -445,7 +452,7 @@ class KeyView(View):
             key = tenant = deliver_at = 0
             if columns is not None:
                 if columns.expires_at and 0 < columns.expires_at[row] <= now_ms:
-                    self.expired += 1
+                    self._lapse(offset, offset + 1)
                     self.settled.add(offset, offset + 1)
                     continue
                 if columns.keys:
@@ -605,8 +612,8 @@ class KeyView(View):
         self._parked = dict.fromkeys(parked)
 
 
-def make_view(partition: Partition, policy: TopicPolicy, start: int) -> View:
+def make_view(partition: Partition, policy: TopicPolicy, start: int, lapsed: Lapsed) -> View:
     """The view that serves the topic's policy."""
     if policy.keyed and policy.order != "partition":
-        return KeyView(partition, start, ordered=policy.order == "key")
-    return RangeView(partition, start, strict=policy.order == "partition")
+        return KeyView(partition, start, lapsed, ordered=policy.order == "key")
+    return RangeView(partition, start, lapsed, strict=policy.order == "partition")
