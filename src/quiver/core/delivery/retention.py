@@ -8,6 +8,7 @@ Messages are dropped by whole extents: usually from the oldest on (`trim`), and 
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
+from itertools import islice
 
 from quiver import limits
 from quiver.core.delivery.extents import Extent
@@ -51,21 +52,29 @@ def sweep(topic: Topic, now_ms: int) -> None:
     segment. Small holes stay, or every second message settled would make an extent of each other.
     """
     for partition in topic.partitions:
-        partition.retain(_left(topic, partition, now_ms))
+        wanted = _wanted(topic, partition, now_ms)
+        if wanted != [(partition.first, partition.end)]:  # else all stays, however many they are
+            partition.retain(_left(topic, partition, wanted))
     if topic.policy.keep_unsettled:
         _shrink_anywhere(topic)
 
 
-def _left(topic: Topic, partition: Partition, now_ms: int) -> Iterator[Extent]:
-    """What a sweep leaves of a partition."""
+def _left(topic: Topic, partition: Partition, wanted: list[Range]) -> Iterator[Extent]:
+    """What a sweep leaves of a partition: the wanted parts of its extents, with small holes."""
+    at = 0
     for extent in partition.live():
-        if _may_go(topic, partition, extent, now_ms):
-            _note(topic, partition, extent)
-            continue
-        wanted = _wanted(topic, partition, extent)
-        for start, end in subtract([(extent.first, extent.end)], wanted):
+        while at < len(wanted) and wanted[at][1] <= extent.first:
+            at += 1
+        parts: list[Range] = []
+        for low, high in islice(wanted, at, None):
+            if low >= extent.end:
+                break
+            small = parts and low - parts[-1][1] < limits.SWEEP_HOLE_MIN
+            start = parts.pop()[0] if small else max(low, extent.first)
+            parts.append((start, min(high, extent.end)))
+        for start, end in subtract([(extent.first, extent.end)], parts):
             _note(topic, partition, extent.part(start, end))
-        for start, end in wanted:
+        for start, end in parts:
             yield extent.part(start, end)
 
 
@@ -81,19 +90,17 @@ def is_overdue(topic: Topic, now_ms: int) -> bool:
     )
 
 
-def _wanted(topic: Topic, partition: Partition, extent: Extent) -> list[Range]:
-    """The parts of an extent that somebody needs, or that retention keeps, with small holes."""
+def _wanted(topic: Topic, partition: Partition, now_ms: int) -> list[Range]:
+    """The messages that somebody needs, or that retention keeps whatever the topic's size."""
+    first, end = partition.first, partition.end
     views = [group.views[partition.number] for group in topic.groups.values()]
-    found = [gap for view in views for gap in view.settled.gaps(extent.first, extent.end)]
-    if topic.policy.retention.keeps or not views:
-        found += partition.removed.gaps(extent.first, extent.end)
-    joined: list[Range] = []
-    for start, end in merge(found):
-        if joined and start - joined[-1][1] < limits.SWEEP_HOLE_MIN:
-            joined[-1] = (joined[-1][0], end)
-        else:
-            joined.append((start, end))
-    return joined
+    found = [gap for view in views for gap in view.settled.gaps(first, end)]
+    retention = topic.policy.retention
+    if retention.keeps and retention.time_ms is not None:
+        first = partition.offset_at(now_ms - retention.time_ms + 1)
+    if retention.keeps or not views:
+        found += partition.removed.gaps(first, end)
+    return merge(found)
 
 
 def _may_go(topic: Topic, partition: Partition, extent: Extent, now_ms: int) -> bool:
