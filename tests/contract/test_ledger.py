@@ -250,6 +250,31 @@ def test_a_purge_and_a_discard_are_told(queue):
     assert events(queue.trace(two.id)) == ["sent", "purged"]
 
 
+def test_what_retention_takes_is_told(queue, clock):
+    queue.create_topic("r", retention=60, keep_unsettled=False)
+    acked, unread = queue.send("r", b"acked"), queue.send("r", b"unread")
+    take(queue, "r").ack()
+    clock.advance(61)
+    queue.send("r", b"later")
+    assert events(queue.trace(acked.id)) == ["sent", "leased", "acked", "dropped"]
+    assert rows(queue.trace(unread.id), "event", "group") == [
+        ("sent", None), ("lost", "g"), ("dropped", None)
+    ]  # fmt: skip
+    stats = queue.stats("r")
+    assert (stats.dropped, stats.groups["g"].behind_retention) == (2, 1)
+
+
+def test_what_compaction_takes_is_told(queue):
+    queue.create_topic("c", retention="compact")
+    old = queue.send("c", b"old", key="k")
+    queue.send("c", b"new", key="k")
+    for delivery in queue.receive("c", "g", max_messages=2):
+        delivery.ack()
+    assert queue.compact("c") == 1
+    assert events(queue.trace(old.id)) == ["sent", "leased", "acked", "compacted"]
+    assert queue.stats("c").compacted == 1
+
+
 def test_a_seek_is_a_part_of_the_story_of_what_the_group_had(queue):
     queue.create_topic("s", retention="forever")
     old, new = queue.send("s", b"old"), queue.send("s", b"new")

@@ -144,8 +144,9 @@ def script(path: str) -> None:
     for step in [partial(prepare_and_say, queue), *steps]:
         try:
             step()
-        except quiver.StorageError as error:
-            say("failed", type(error).__name__)
+        except (quiver.StorageError, quiver.ProducerFailed) as error:
+            cause = error.__cause__ if isinstance(error, quiver.ProducerFailed) else error
+            say("failed", type(cause).__name__)
             queue_failed = True
         else:
             if queue_failed:

@@ -13,9 +13,10 @@ COUNTED = {
     "timed_out": ("timed_out",),
     "expired": ("expired",),
     "dead_lettered": ("dead_lettered",),
+    "lost": ("behind_retention",),
 }
 NUMBERS = ("delivered", "redelivered", "acked", "nacked", "timed_out", "dead_lettered", "redriven",
-           "expired")  # fmt: skip
+           "expired", "behind_retention")  # fmt: skip
 Sums = dict[tuple[str, str | None], Counter[str]]
 
 
@@ -51,6 +52,7 @@ def check_sums(engine: Engine) -> None:
         stats = topic.stats(engine.core.now_ms)
         of_topic = found.get((topic.name, None), Counter())
         assert (stats.sent, stats.duplicates) == (of_topic["sent"], of_topic["duplicate"])
+        assert (stats.dropped, stats.compacted) == (of_topic["dropped"], of_topic["compacted"])
         for name, group in stats.groups.items():
             told = found.get((topic.name, name), Counter())
             assert {x: getattr(group, x) for x in NUMBERS} == {x: told[x] for x in NUMBERS}

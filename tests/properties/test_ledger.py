@@ -14,7 +14,8 @@ from tests.properties.ledger import check_sums, rows_of
 from tests.properties.workload import SECRET, START_MS, Workload
 
 STEPS = 8  # between snapshots
-NOT_IN_THE_WORKLOAD = {"delivered", "discarded", "redriven", "group_deleted", "topic_deleted"}
+NOT_IN_THE_WORKLOAD = {"delivered", "discarded", "redriven", "group_deleted", "topic_deleted",
+                       "compacted", "dropped", "lost"}  # fmt: skip
 SIZES = {"file_bytes": 2_000, "allocate_bytes": 1_024, "reserve_bytes": 256}
 
 
@@ -78,19 +79,18 @@ def test_a_crash_at_any_operation_loses_no_row_and_doubles_none(late):
     total = files.operations
     crashed_with_ledger = merged = 0
     for crash_at in range(1, total + 1):
+        files = MemoryFiles(crash_at=crash_at, crash_late=late)
+        with pytest.raises(SimulatedCrash):
+            play(files, 7)
         for survival in survivals():
-            files = MemoryFiles(crash_at=crash_at, crash_late=late)
-            with pytest.raises(SimulatedCrash):
-                play(files, 7)
             after = files.crash(survival)
             found = spans(after)
             crashed_with_ledger += bool(found)
             merged += any(one.inside(other) for one in found for other in found)
             engine = opened(after)
-            rows = rows_of(engine)
             entries = engine.core.index
-            assert rows == [row for row in told if row["entry"] <= entries], (crash_at, survival)
-            assert len(spans(after)) <= len(found)
+            expected = [row for row in told if row["entry"] <= entries]
+            assert rows_of(engine) == expected, (crash_at, survival)
     assert crashed_with_ledger > 100, "most crashes are after the first snapshot"
     assert merged > 10, "a crash after a merge is among them"
 

@@ -38,6 +38,12 @@ def happened(row: dict[str, Any]) -> str:
             return f"discarded from {row['topic']}"
         case "purged":
             return f"purged, with all of {row['topic']}"
+        case "compacted":
+            return f"compacted away from {row['topic']}: a newer message has its key"
+        case "dropped":
+            return f"dropped from {row['topic']}: older than its retention, or too much"
+        case "lost":
+            return f"lost to {_who(row)}, which had not settled it: retention drops it"
         case "sought":
             return f"group {row['group']} was put at offset {row['offset']:,}; its leases ended"
         case "group_deleted":

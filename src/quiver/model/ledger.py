@@ -26,6 +26,9 @@ class Event(IntEnum):
     SOUGHT = 13  # the group was put elsewhere; `offset` is where
     GROUP_DELETED = 14
     TOPIC_DELETED = 15
+    COMPACTED = 16  # a newer message has its key
+    DROPPED = 17  # for its age or the topic's size
+    LOST = 18  # dropped before the group had settled it
 
 
 COLUMNS: Final = (

@@ -815,6 +815,7 @@ class Delivery:
             )
         count = 0
         for partition, start, end in letters.pick_settled(topic, command.picks):
+            topic.ledger.add(Event.COMPACTED, topic.name, partition.number, start, end)
             partition.removed.add(start, end)
             count += end - start
         topic.compacted += count

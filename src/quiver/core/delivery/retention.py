@@ -15,6 +15,7 @@ from quiver.core.delivery.extents import Extent
 from quiver.core.delivery.offsets import Range, merge, subtract
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
+from quiver.model.ledger import Event
 from quiver.model.topic import Retention
 
 
@@ -179,8 +180,11 @@ def _excess(topic: Topic) -> int:
 
 def _take_away(topic: Topic, partition: Partition, extent: Extent, now_ms: int) -> None:
     """Settle the extent for groups that have not, and count what they lose."""
+    number = partition.number
     for group in topic.groups.values():
-        group.lose(partition.number, extent.first, extent.end, now_ms)
+        for start, end in group.views[number].settled.gaps(extent.first, extent.end):
+            topic.ledger.add(Event.LOST, topic.name, number, start, end, group.name)
+        group.lose(number, extent.first, extent.end, now_ms)
 
 
 def _drop_oldest(topic: Topic, partition: Partition, extent: Extent) -> None:
@@ -190,10 +194,10 @@ def _drop_oldest(topic: Topic, partition: Partition, extent: Extent) -> None:
 
 def _note(topic: Topic, partition: Partition, extent: Extent) -> None:
     """Remember what retention lets go of, so that whoever asks for it can be told."""
-    gaps = partition.removed.gaps(extent.first, extent.end)
-    count = sum(end - start for start, end in gaps)
-    if count:
+    gaps = list(partition.removed.gaps(extent.first, extent.end))
+    if gaps:
         partition.gone_end = max(partition.gone_end, extent.end)
         partition.gone_ms = max(partition.gone_ms, extent.time_ms)
-        if topic.policy.retention.bounded:
-            topic.dropped += count
+    for start, end in gaps if topic.policy.retention.bounded else ():
+        topic.dropped += end - start
+        topic.ledger.add(Event.DROPPED, topic.name, partition.number, start, end)
