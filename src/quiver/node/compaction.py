@@ -16,7 +16,7 @@ The thread works on one topic at a time and rests as long as it has worked.
 import time
 from collections.abc import Callable, Iterator
 from threading import Event, Lock, Thread
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 import pyarrow.compute as pc
@@ -32,6 +32,8 @@ from quiver.model.replies import Slice
 from quiver.node.cache import BatchCache
 from quiver.node.engine import Engine, Source
 from quiver.node.tickets import Ticket
+
+NEVER: Final = 2**62  # more messages than a topic can have
 
 
 class Server(Protocol):
@@ -220,9 +222,10 @@ class Compactor:
         self._gently = Pass(server, self._closing.wait)
         self._at_once = Pass(server, lambda seconds: None)
         self._now_ms = now_ms
-        self._lock = Lock()  # around the two:
+        self._lock = Lock()  # around all of these:
         self._jobs: dict[int, list[Ticket[int]]] = {}  # topics, and who waits for each
         self._thread: Thread | None = None
+        self._running: int | None = None
         self._results: dict[int, Result] = {}  # of the last pass over each topic since we opened
 
     def compact(self, topic: int) -> Ticket[int]:
@@ -233,12 +236,16 @@ class Compactor:
 
     def start_due(self, core: Delivery, now_ms: int) -> None:
         """Begin with topics that are worth it: once after opening, and when they have grown."""
-        self._results = {
-            topic: done for topic, done in self._results.items() if topic in core.topics
-        }
-        for topic in core.topics.values():
-            if topic.policy.retention.compact and self._is_due(topic, now_ms):
-                self._add(topic.number)
+        with self._lock:
+            for number in [number for number in self._results if number not in core.topics]:
+                del self._results[number]
+            due = [
+                topic.number
+                for topic in core.topics.values()
+                if topic.policy.retention.compact and self._is_due(topic, now_ms)
+            ]
+        for number in due:
+            self._add(number)
 
     def close(self) -> None:
         """End the thread; the shard no longer answers it."""
@@ -250,6 +257,8 @@ class Compactor:
 
     def _is_due(self, topic: Topic, now_ms: int) -> bool:
         last = self._results.get(topic.number)
+        if topic.number == self._running:
+            return False
         if last is None:
             return True
         if last.again_ms is not None and last.again_ms <= now_ms:
@@ -277,7 +286,7 @@ class Compactor:
                 self._do(*job)
         except BaseException:
             with self._lock:
-                self._thread = None
+                self._thread = self._running = None
             raise
 
     def _next_job(self) -> tuple[int, list[Ticket[int]]] | None:
@@ -285,7 +294,7 @@ class Compactor:
             if not self._jobs:
                 self._thread = None  # in the same breath: who adds one now starts another thread
                 return None
-            topic = next(iter(self._jobs))
+            self._running = topic = next(iter(self._jobs))
             return topic, self._jobs.pop(topic)
 
     def _do(self, topic: int, tickets: list[Ticket[int]]) -> None:
@@ -297,7 +306,11 @@ class Compactor:
                 ticket.fail(error)
             if not isinstance(error, QuiverError):
                 raise
-            return  # closed, deleted or altered meanwhile: nothing is lost
-        self._results[topic] = result
-        for ticket in tickets:
-            ticket.resolve(result.dropped)
+            # Closed, deleted, altered or damaged: not again soon.
+            result = Result(0, NEVER, _later_ms(self._now_ms()))
+        else:
+            for ticket in tickets:
+                ticket.resolve(result.dropped)
+        with self._lock:
+            self._running = None
+            self._results[topic] = result
