@@ -21,6 +21,7 @@ from quiver.client.results import (
     Record,
     Sent,
     SentBatch,
+    SentBatches,
 )
 from quiver.client.sync import Member, Producer, Queue, Transaction
 from quiver.errors import (
@@ -28,6 +29,7 @@ from quiver.errors import (
     CorruptSegment,
     DirectoryInUse,
     DiskFull,
+    ExtraMissing,
     GroupNotFound,
     InvalidBatch,
     InvalidRequest,
@@ -71,6 +73,7 @@ __all__ = [
     "DeliveryBatch",
     "DirectoryInUse",
     "DiskFull",
+    "ExtraMissing",
     "GroupNotFound",
     "GroupStats",
     "InvalidBatch",
@@ -98,6 +101,7 @@ __all__ = [
     "Retry",
     "Sent",
     "SentBatch",
+    "SentBatches",
     "StorageError",
     "StorageFailed",
     "TopicExists",
