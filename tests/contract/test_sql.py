@@ -135,7 +135,7 @@ def test_limit_stops_a_condition_after_so_many(failing):
 
 def test_progress_is_told_how_many_were_moved(failing, monkeypatch):
     monkeypatch.setattr(limits, "REDRIVE_MESSAGES", 4)
-    told = []
+    told: list[int] = []
     assert failing.redrive("d.dlq", where="true", progress=told.append) == 9
     assert told == [4, 8, 9]
 
@@ -283,7 +283,7 @@ def test_read_arrow_is_read_as_tables(queue, monkeypatch):
     queue.send_batch("t", [str(n) for n in range(5)])
     tables = list(queue.read_arrow("t", offset=1, end=4))
     assert pa.concat_tables(tables)["body"].to_pylist() == bodies(queue.read("t", offset=1, end=4))
-    assert [table["id"].to_pylist() for table in tables][0] == [
+    assert tables[0]["id"].to_pylist() == [
         message.id for message in queue.read("t", offset=1, end=3)
     ]
     assert len(tables) > 1

@@ -5,7 +5,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from quiver.cli import bench, demonstrate, dlq, doctor, groups, read, receive, send, topics
+from quiver.cli import (
+    bench,
+    demonstrate,
+    dlq,
+    doctor,
+    groups,
+    read,
+    receive,
+    send,
+    sql,
+    topics,
+    transfer,
+)
 from quiver.cli.options import epilog
 from quiver.cli.stdout import BROKEN_PIPE, forget_stdout
 
@@ -26,7 +38,8 @@ class Root(TyperGroup):
             raise typer.Exit(BROKEN_PIPE) from None
 
 
-ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "doctor", "bench", "demo"]
+ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "sql", "export", "import", "doctor",
+         "bench", "demo"]  # fmt: skip
 
 app = typer.Typer(
     name="quiver",
@@ -76,6 +89,9 @@ app.command("receive", epilog=receive.EPILOG)(receive.receive)
 app.command("read", epilog=read.EPILOG)(read.read)
 app.add_typer(groups.app, name="groups")
 app.add_typer(dlq.app, name="dlq")
+app.command("sql", epilog=sql.EPILOG)(sql.sql)
+app.command("export", epilog=transfer.EXPORT_EPILOG)(transfer.export)
+app.command("import", epilog=transfer.IMPORT_EPILOG)(transfer.import_)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("demo", epilog=demonstrate.EPILOG)(demonstrate.demo)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from importlib import import_module
+from itertools import count
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
@@ -126,8 +127,10 @@ class Session:
         ((text,),) = self._db.execute("select json_serialize_sql(?)", [query]).fetchall()
         tree = json.loads(text)
         if tree["error"]:
-            known = tree["error_type"] != "not implemented"  # which is all that is no SELECT
-            raise InvalidRequest(f"{what}: {tree['error_message']}" if known else what)
+            said = [what]
+            if tree["error_type"] != "not implemented":  # which is all that is no SELECT
+                said += [tree["error_message"], _word(query)]
+            raise InvalidRequest(": ".join(filter(None, said)))
         if len(tree["statements"]) != 1:
             raise InvalidRequest(f"{what}, but {len(tree['statements'])} statements")
         return tree
@@ -178,7 +181,7 @@ class Session:
                     "columns or rows, or export the topic"
                 )
             batches.append(batch)
-        return pa.Table.from_batches(batches, reader.schema)
+        return _distinct(pa.Table.from_batches(batches, reader.schema))
 
     def close(self) -> None:
         """End what may still run, and let go of everything."""
@@ -228,6 +231,11 @@ def _sentence(error: Exception) -> str:
     return " ".join(str(error).partition("\n\nLINE ")[0].split()).rstrip(".")
 
 
+def _word(text: str) -> str:
+    """The one column whose name is a word of SQL, if that may be what is wrong."""
+    return 'offset is a word of SQL, the column is "offset"' if "offset" in text.lower() else ""
+
+
 def _bounded(text: Any, what: str) -> str:
     if not isinstance(text, str):
         raise InvalidRequest(f"{what} must be a str, not {type(text).__name__}")
@@ -236,6 +244,15 @@ def _bounded(text: Any, what: str) -> str:
     if not text.isprintable() and text.encode(errors="replace").decode() != text:
         raise InvalidRequest(f"{what} has a lone surrogate, which is not text")
     return text
+
+
+def _distinct(table: pa.Table) -> pa.Table:
+    """Columns that have the same name told apart: x, x_1. Most that read a table need that."""
+    names: list[str] = []
+    for name in table.column_names:
+        free = (f"{name}_{at}" for at in count(1))
+        names.append(name if name not in names else next(x for x in free if x not in names))
+    return table.rename_columns(names)
 
 
 def _names(tree: Any) -> tuple[dict[str, list[str]], set[str]]:
