@@ -108,7 +108,9 @@ def test_version_and_help(cli):
     assert cli("--version").decode() == f"quiver {quiver.__version__}\n"
     text = cli("--help").decode()
     commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
-    assert " ".join(commands) == "topics send receive read groups dlq doctor bench demo"
+    assert " ".join(commands) == (
+        "topics send receive read groups dlq sql export import doctor bench demo"
+    )
     assert "Exit codes" in text
 
 

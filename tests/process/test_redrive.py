@@ -27,7 +27,7 @@ with quiver.connect(sys.argv[1]) as queue:
 
 
 def reason_of(order: int) -> str:
-    return "Timeout: no answer" if order % 3 else "Bad address"
+    return "Timeout: no answer" if order // 10 % 3 else "Bad address"  # failures come in runs
 
 
 def amount_of(order: int) -> int:
@@ -105,4 +105,4 @@ def test_a_redrive_that_is_killed_goes_on_without_duplicates(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_million_letters_are_redriven_exactly_in_spite_of_kills(tmp_path):
-    check_kills(tmp_path / "data", 1_000_000, kills=2)
+    check_kills(tmp_path / "data", 1_000_000, kills=1)
