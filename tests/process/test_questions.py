@@ -8,7 +8,7 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
-from tests.process.test_cli import Cli, until
+from tests.process.test_cli import ENVIRONMENT, QUIVER, Cli, until
 
 pytestmark = pytest.mark.process
 
@@ -121,12 +121,32 @@ def test_a_redrive_that_is_interrupted_says_how_far_it_got_and_goes_on(cli):
     assert cli.json("dlq", "redrive", "jobs", "--where", SLOW)["redriven"] == 40 - moved
 
 
+def test_a_question_that_takes_for_ever_ends_at_ctrl_c(cli):
+    room = cli.directory / "tmp"
+    room.mkdir()
+    query = "select count(*) from range(1000000000000000) as r(i) where i % 7 = 3"
+    run = subprocess.Popen(
+        [QUIVER, "sql", query], cwd=cli.directory, stderr=subprocess.PIPE,
+        env={**ENVIRONMENT, "TMPDIR": str(room)},
+    )  # fmt: skip
+    cli.started.append(run)
+    until(lambda: any(room.iterdir()))
+    run.send_signal(signal.SIGINT)
+    _, error = run.communicate(timeout=30)
+    assert (run.returncode, error) == (130, b"")
+    assert not any(room.iterdir())
+
+
 def test_without_duckdb_everything_else_works(cli):
     script = "import sys; sys.modules['duckdb'] = None; from quiver.cli import main; main()"
-    for command, code in ([["dlq", "list", "jobs"], 0], [["sql", "select 1"], 2]):
-        done = subprocess.run(
+
+    def run(*command):
+        return subprocess.run(
             [sys.executable, "-c", script, *command, "--json"], cwd=cli.directory,
             capture_output=True, check=False,
         )  # fmt: skip
-        assert done.returncode == code
-    assert "pip install" in json.loads(done.stdout)["error"]["message"]
+
+    assert run("dlq", "list", "jobs").returncode == 0
+    refused = run("sql", "select 1")
+    assert refused.returncode == 2
+    assert "pip install" in json.loads(refused.stdout)["error"]["message"]

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +17,7 @@ from tests.process.test_cli import Cli
 
 pytestmark = pytest.mark.process
 
-MESSAGES = [
+MESSAGES: list[dict[str, Any]] = [
     {"body": "plain"},
     {"body": "", "key": "k"},
     {"body": 'naïve ☃ \x00 \u2028 "quoted"\n', "key": "ключ", "headers": {"ñ": "ü", "a": ""}},

@@ -7,7 +7,8 @@ becomes an InvalidRequest in its own words. DuckDB is optional and loaded when s
 
 import json
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
 from itertools import count
 from tempfile import TemporaryDirectory
@@ -51,6 +52,7 @@ COLUMNS: Final = ", ".join(
     '"offset"' if name == "offset" else name
     for name in (*PLAIN, "text", "json", *REST, PENDING, *FLAT)
 )
+INTERRUPT_SECONDS: Final = 0.1  # between two requests to end a query
 NO_CONDITION: Final = "where is not a condition on one message"
 NO_SELECT: Final = "the query is not one SELECT"
 
@@ -170,7 +172,22 @@ class Session:
         self._db.execute(f"create view {path} as select {selected} from {stored}")  # noqa: S608
 
     def answer(self, query: str) -> pa.Table:
-        """The result of a query, within bounds."""
+        """The result of a query, within bounds.
+
+        For DuckDB a query is one long call, in which Python hears no Ctrl-C. So it has a thread of
+        its own, and whoever waits for it can be interrupted, and interrupts it.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="quiver-sql") as pool:
+            future = pool.submit(self._answer, query)
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                while not future.done():
+                    self._db.interrupt()
+                    wait([future], INTERRUPT_SECONDS)
+                raise
+
+    def _answer(self, query: str) -> pa.Table:
         reader = self._db.sql(query).to_arrow_reader(limits.READ_MESSAGES_MAX)
         batches, nbytes = [], 0
         for batch in reader:
@@ -184,9 +201,14 @@ class Session:
         return _distinct(pa.Table.from_batches(batches, reader.schema))
 
     def close(self) -> None:
-        """End what may still run, and let go of everything."""
+        """End what may still run, and let go of everything.
+
+        A thread that a cancelled task has left behind may be in a query. It is on its way out, and
+        takes the last reference along.
+        """
         self._db.interrupt()
-        self._db.close()
+        with suppress(self.duckdb.Error):
+            self._db.close()
 
 
 class Question:
