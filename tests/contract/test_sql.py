@@ -140,6 +140,14 @@ def test_progress_is_told_how_many_were_moved(failing, monkeypatch):
     assert told == [4, 8, 9]
 
 
+@pytest.mark.parametrize("where", [None, "true", lambda m: True], ids=["all", "sql", "function"])
+def test_many_are_moved_in_large_steps(queue, where):
+    queue.send_batch("t", [b"x"] * 5_000)
+    told: list[int] = []
+    assert queue.discard("t", where=where, progress=told.append) == 5_000
+    assert told == [100, 1_100, 2_100, 3_100, 4_100, 5_000]
+
+
 def test_what_comes_back_meanwhile_is_not_moved_again(failing, monkeypatch):
     monkeypatch.setattr(limits, "REDRIVE_MESSAGES", 1)
     monkeypatch.setattr(limits, "PAGE_MESSAGES_FIRST", 1)

@@ -21,7 +21,8 @@ SUFFIXES: Final[dict[str, Format]] = {
 }  # fmt: skip
 BATCH_MESSAGES: Final = limits.READ_MESSAGES_MAX
 DERIVED: Final = ("attempt",)  # of what is read, not of the message
-PLACES: Final = ("id", "partition", "offset", "attempt", "origin")  # a message gets new ones
+# A message gets new ones. Some are columns of segments only, which can be imported as they are.
+PLACES: Final = ("id", "partition", "offset", "attempt", "origin", "entry", "row", "stored_at")
 
 
 def format_of(file: str, given: str | None) -> Format:

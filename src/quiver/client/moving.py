@@ -95,6 +95,8 @@ class Choice:
         if self._predicate is not None:
             predicate, table = self._predicate, (yield from scan.table(page))
             chosen = yield Work(lambda: predicate.places(table))
+        elif self._function is None:
+            scan.saw(len(chosen), 0)
         if self._function is None or not chosen:
             return chosen
         wanted = set(chosen)

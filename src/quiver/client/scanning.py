@@ -52,8 +52,8 @@ class Scan:
         self._positions = {**self._positions, **page.ahead}
         return page
 
-    def marked(self) -> Flow[tuple[Page, list[bool]]]:
-        """The next messages, and which of them are pending: not settled by some group."""
+    def marked(self) -> Flow[tuple[Page, set[Place]]]:
+        """The next messages, and where the pending ones are: those that some group has not settled."""
 
         def ask(engine: Engine) -> tuple[Page, Page]:
             everything = Flows.page(
@@ -66,14 +66,11 @@ class Scan:
 
         page, waiting = yield self._flows.shard.ask(ask)
         self._positions = {**self._positions, **page.ahead}
-        pending = set(places(waiting))
-        return page, [place in pending for place in places(page)]
+        return page, set(places(waiting))
 
     def table(self, page: Page) -> Flow[pa.Table]:
         """A page as Arrow, with ids."""
-        made: pa.Table = yield Work(
-            lambda: table(list(page.source.pieces(page.slices)), with_ids=True)
-        )
+        made: pa.Table = yield Work(lambda: table(list(page.source.pieces()), with_ids=True))
         self.saw(made.num_rows, made.nbytes)
         return made
 

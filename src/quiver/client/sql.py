@@ -6,7 +6,7 @@ becomes an InvalidRequest in its own words. DuckDB is optional and loaded when s
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager, suppress
 from importlib import import_module
@@ -57,10 +57,14 @@ NO_CONDITION: Final = "where is not a condition on one message"
 NO_SELECT: Final = "the query is not one SELECT"
 
 
-def columns_of(table: pa.Table, pending: Sequence[bool] | None = None) -> pa.Table:
-    """A table of messages with the columns that SQL sees, except those that SQL computes."""
+def columns_of(table: pa.Table, pending: Container[tuple[int, int]] | None = None) -> pa.Table:
+    """A table of messages with the columns that SQL sees, except those that SQL computes.
+
+    `pending` has partition and offset of those that are; None means all.
+    """
     arrays = {name: table[name] for name in (*PLAIN, *REST)}
-    arrays[PENDING] = pa.array([True] * table.num_rows if pending is None else pending, pa.bool_())
+    places = zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+    arrays[PENDING] = pa.array([pending is None or at in pending for at in places], pa.bool_())
     for name, position in FLAT.items():
         arrays[name] = pc.struct_field(table["origin"], position)
     return pa.table(arrays).combine_chunks()  # DuckDB takes chunk by chunk, and there may be many
