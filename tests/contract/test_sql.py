@@ -162,6 +162,14 @@ def test_all_partitions_are_searched(queue):
     assert sorted(map(int, drain(queue, "p"))) == list(range(1, 30, 2))
 
 
+def test_sealed_messages_are_searched_as_well(failing):
+    failing.seal()
+    assert failing.sql("select count(*) as n from d.dlq where pending").to_pylist() == [{"n": 9}]
+    assert failing.redrive("d.dlq", where="json.amount > 6") == 2
+    assert amounts(failing) == [7, 8]
+    assert failing.sql("select min(json.amount::int) as a from d.dlq").to_pylist() == [{"a": 0}]
+
+
 # -- questions -------------------------------------------------------------------------------------
 
 

@@ -161,6 +161,16 @@ def test_a_parquet_file_of_something_else_is_refused(cli, table, said):
         assert queue.stats("copy").sent == 0
 
 
+def test_a_segment_can_be_imported_as_it_is(cli):
+    with cli.queue() as queue:
+        queue.seal()
+    (segment,) = cli.data.rglob("orders@*.parquet")
+    assert cli.json("import", "copy", segment)["imported"] == len(MESSAGES)
+    with cli.queue() as queue:
+        first, second = (queue.sql(EVERYTHING.format(topic)) for topic in ("orders", "copy"))
+        assert first.to_pylist() == second.to_pylist()
+
+
 def test_mistakes_are_one_sentence(cli):
     (cli.directory / "not.parquet").write_bytes(b"PAR1 not at all")
     for command, said in [
