@@ -21,6 +21,7 @@ from quiver.client.results import (
     Record,
     Sent,
     SentBatch,
+    SentBatches,
 )
 from quiver.client.sync import Member, Producer, Queue, Transaction
 from quiver.errors import (
@@ -30,6 +31,7 @@ from quiver.errors import (
     CorruptSegment,
     DirectoryInUse,
     DiskFull,
+    ExtraMissing,
     GroupNotFound,
     InvalidBatch,
     InvalidRequest,
@@ -76,6 +78,7 @@ __all__ = [
     "DeliveryBatch",
     "DirectoryInUse",
     "DiskFull",
+    "ExtraMissing",
     "GroupNotFound",
     "GroupStats",
     "InvalidBatch",
@@ -104,6 +107,7 @@ __all__ = [
     "Retry",
     "Sent",
     "SentBatch",
+    "SentBatches",
     "StorageError",
     "StorageFailed",
     "TopicExists",

@@ -12,6 +12,7 @@
     │  │  └─ ReceiptExpired    the lease ended or was settled: somebody else may have the message
     │  ├─ ProducerFenced       a newer producer took the name
     │  ├─ MemberFenced         the member's session or generation ended
+    │  ├─ ExtraMissing         it needs an optional package that is not installed
     │  └─ QueueClosed
     ├─ UnavailableError        retry later: nothing was done
     │  ├─ QueueFull            the topic's backlog limit
@@ -147,6 +148,12 @@ class MemberFenced(RequestError):
 
     code = "member_fenced"
     http_status = 409
+
+
+class ExtraMissing(RequestError):
+    """What was asked for needs an optional package; the message says how to install it."""
+
+    code = "extra_missing"
 
 
 class QueueClosed(RequestError):

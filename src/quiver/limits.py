@@ -28,10 +28,21 @@ BATCH_BYTES_MAX: Final = 64 * MIB  # decompressed; also one log entry
 RECEIVE_MESSAGES_MAX: Final = 100_000  # what one receive may lease
 RECEIVE_BYTES_MAX: Final = 64 * MIB  # a receive stops early rather than fill the memory
 READ_MESSAGES_MAX: Final = 10_000  # one step of a replay
+REDRIVE_MESSAGES: Final = 1_000  # moved by one entry of the log
 ENCODED_BYTES_MAX: Final = 128 * MIB  # a stored batch, decompressed, with all that Arrow adds to it
 TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999: what a datetime can say
 SIZE_BYTES_MAX: Final = 2**62  # more than any disk, and no overflow
 KEY_HASHES_CACHED: Final = 16_384  # recent keys whose hash is remembered; at most 18 MiB of them
+
+# -- questions in SQL ------------------------------------------------------------------------------
+PAGE_BYTES: Final = (
+    16 * MIB
+)  # what one step of a scan aims at, after it has seen the first messages
+PAGE_MESSAGES_FIRST: Final = 100  # before it knows how large they are
+SQL_CHARS_MAX: Final = 100_000  # a question that a person or a program writes
+SQL_MEMORY_BYTES_MAX: Final = 512 * MIB  # what DuckDB may use; then it spills to temporary files
+SQL_SPILL_BYTES_MAX: Final = 64 * 1024 * MIB  # of those files
+SQL_RESULT_BYTES_MAX: Final = 512 * MIB  # an answer is a table in memory
 
 # -- names -----------------------------------------------------------------------------------------
 NAME_CHARS_MAX: Final = 255

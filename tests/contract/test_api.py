@@ -9,12 +9,12 @@ import quiver
 NAMES = """
 AsyncDelivery AsyncDeliveryBatch AsyncMember AsyncProducer AsyncQueue AsyncTransaction
 BehindRetention CorruptLedger CorruptLog CorruptSegment Delivery DeliveryBatch DirectoryInUse
-DiskFull GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded Member MemberFenced
-Message MessageNotFound MessageTooLarge Origin Overloaded Placed Producer ProducerFailed
-ProducerFenced Queue QueueClosed QueueFull QuiverError ReceiptError ReceiptExpired ReceiptInvalid
-Record RequestError Retry Sent SentBatch StorageError StorageFailed TopicExists TopicNotFound
-TopicPolicy TopicStats Transaction UnavailableError UnsupportedFormat connect connect_async once
-retry
+DiskFull ExtraMissing GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded Member
+MemberFenced Message MessageNotFound MessageTooLarge Origin Overloaded Placed Producer
+ProducerFailed ProducerFenced Queue QueueClosed QueueFull QuiverError ReceiptError ReceiptExpired
+ReceiptInvalid Record RequestError Retry Sent SentBatch SentBatches StorageError StorageFailed
+TopicExists TopicNotFound TopicPolicy TopicStats Transaction UnavailableError UnsupportedFormat
+connect connect_async once retry
 """
 
 TWINS = [

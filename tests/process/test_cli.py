@@ -108,8 +108,8 @@ def test_version_and_help(cli):
     assert cli("--version").decode() == f"quiver {quiver.__version__}\n"
     text = cli("--help").decode()
     commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
-    assert (
-        " ".join(commands) == "topics send receive read groups dlq trace ledger doctor bench demo"
+    assert " ".join(commands) == (
+        "topics send receive read groups dlq sql export import trace ledger doctor bench demo"
     )
     assert "Exit codes" in text
 

@@ -9,6 +9,7 @@ HEAVY = {
     "boto3",
     "botocore",
     "confluent_kafka",
+    "duckdb",
     "numpy",
     "pandas",
     "pyspark",

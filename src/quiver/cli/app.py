@@ -5,7 +5,20 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from quiver.cli import bench, demonstrate, dlq, doctor, groups, ledger, read, receive, send, topics
+from quiver.cli import (
+    bench,
+    demonstrate,
+    dlq,
+    doctor,
+    groups,
+    ledger,
+    read,
+    receive,
+    send,
+    sql,
+    topics,
+    transfer,
+)
 from quiver.cli.options import epilog
 from quiver.cli.stdout import BROKEN_PIPE, forget_stdout
 
@@ -26,10 +39,8 @@ class Root(TyperGroup):
             raise typer.Exit(BROKEN_PIPE) from None
 
 
-ORDER = [
-    "topics", "send", "receive", "read", "groups", "dlq", "trace", "ledger", "doctor", "bench",
-    "demo",
-]  # fmt: skip
+ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "sql", "export", "import", "trace",
+         "ledger", "doctor", "bench", "demo"]  # fmt: skip
 
 app = typer.Typer(
     name="quiver",
@@ -79,6 +90,9 @@ app.command("receive", epilog=receive.EPILOG)(receive.receive)
 app.command("read", epilog=read.EPILOG)(read.read)
 app.add_typer(groups.app, name="groups")
 app.add_typer(dlq.app, name="dlq")
+app.command("sql", epilog=sql.EPILOG)(sql.sql)
+app.command("export", epilog=transfer.EXPORT_EPILOG)(transfer.export)
+app.command("import", epilog=transfer.IMPORT_EPILOG)(transfer.import_)
 app.command("trace", epilog=ledger.TRACE_EPILOG)(ledger.trace)
 app.command("ledger", epilog=ledger.LEDGER_EPILOG)(ledger.ledger)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)

@@ -73,11 +73,15 @@ def message(record: "Record") -> dict[str, Any]:
                "created_at": record.created_at.isoformat(timespec="milliseconds")}  # fmt: skip
     if record.origin is not None:
         fields["origin"] = origin(record.origin)
+    return fields | content("body", record.body)
+
+
+def content(name: str, value: bytes) -> dict[str, str]:
+    """Bytes as a field for JSON: as text if they are text, or else under another name as base64."""
     try:
-        fields["body"] = record.body.decode()
+        return {name: value.decode()}
     except UnicodeDecodeError:
-        fields["body_base64"] = base64.b64encode(record.body).decode()
-    return fields
+        return {f"{name}_base64": base64.b64encode(value).decode()}
 
 
 def origin(found: "Origin") -> dict[str, Any]:

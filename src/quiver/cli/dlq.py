@@ -1,7 +1,8 @@
 """`quiver dlq`: what died and why, and what to do about it."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from quiver.client.results import Record
     from quiver.client.sync import Queue
 
+    Look = Callable[[Record], bool]
+
 REASON_CHARS = 60  # of a reason in a table; `show` has all of it
 NO_REASON = "(none given)"
 
@@ -24,6 +27,15 @@ ReasonLike = Annotated[
     str,
     typer.Option(
         "--reason-like", "-r", metavar="TEXT", help="Only those whose reason has this text in it."
+    ),
+]
+Condition = Annotated[
+    str | None,
+    typer.Option(
+        "--where",
+        "-w",
+        metavar="SQL",
+        help="Only those that this is true for, such as \"reason like 'Timeout%'\".",
     ),
 ]
 Limit = Annotated[
@@ -41,12 +53,22 @@ app = typer.Typer(
             "quiver dlq redrive orders --reason-like Timeout --dry-run",
         ],
         "TOPIC is the dead-letter topic (orders.dlq) or the topic it serves (orders).",
+        'A condition for --where sees one message: id, partition, "offset", key, body, text, json '
+        "(json.amount > 5, json->>'$.name' = 'ann'), headers, priority, created_at, reason, attempts, "
+        "dead_at, origin_topic, origin_partition, origin_offset, origin_group.",
     ),
 )
 
 
 @app.command(
-    "list", epilog=epilog(["quiver dlq", "quiver dlq list orders.dlq --reason-like Timeout"])
+    "list",
+    epilog=epilog(
+        [
+            "quiver dlq",
+            "quiver dlq list orders.dlq --reason-like Timeout",
+            "quiver dlq list orders --where \"reason like 'Timeout%' and json.amount > 100\"",
+        ]
+    ),
 )
 def list_letters(
     topic: Annotated[
@@ -54,6 +76,7 @@ def list_letters(
         typer.Argument(help="The topic; without one, all dead-letter topics."),
     ] = None,
     reason_like: ReasonLike = "",
+    where: Condition = None,
     limit: Annotated[
         int, typer.Option("--limit", "-n", min=1, help="Show at most so many; all are counted.")
     ] = 50,
@@ -75,12 +98,14 @@ def list_letters(
                 shown.append(record)
             return True
 
-        total = queue.discard(letters, where=_where(reason_like, look), dry_run=True)
+        total = queue.discard(letters, where=_where(reason_like, where, look), dry_run=True)
     if as_json:
         output.document({"topic": letters, "pending": total, "reasons": dict(reasons.most_common()),
                          "letters": [bodies.message(record) for record in shown]})  # fmt: skip
     elif not total:
-        output.note(f"{letters} has no dead letters" + (" like that." if reason_like else "."))
+        output.note(
+            f"{letters} has no dead letters" + (" like that." if reason_like or where else ".")
+        )
     else:
         _show_letters(letters, shown, reasons, total)
 
@@ -120,7 +145,7 @@ def show(
     epilog=epilog(
         [
             "quiver dlq redrive orders",
-            "quiver dlq redrive orders --reason-like Timeout --rate 100 --dry-run",
+            "quiver dlq redrive orders --where \"reason like 'Timeout%'\" --rate 100 --dry-run",
             "quiver dlq redrive orders --to orders-again --limit 10",
         ],
         "Each step is atomic: a redrive that was interrupted can simply be started again.",
@@ -129,6 +154,7 @@ def show(
 def redrive(
     topic: Topic,
     reason_like: ReasonLike = "",
+    where: Condition = None,
     limit: Limit = None,
     rate: Annotated[float | None, typer.Option(help="Messages a second.")] = None,
     to: Annotated[
@@ -150,13 +176,13 @@ def redrive(
             homeless["messages"] += not home
             return home
 
-        where = _where(reason_like, has_home)
-        moved = queue.redrive(letters, where=where, to=to, rate=rate, limit=limit, dry_run=True)
+        chosen = _where(reason_like, where, has_home)
+        moved = queue.redrive(letters, where=chosen, to=to, rate=rate, limit=limit, dry_run=True)
         lost = homeless["messages"]
         if moved and not dry_run:
-            with bar(f"Redriving {letters}", moved, "messages", wanted=not as_json) as shown:
+            with _moving(f"Redriving {letters}", moved, wanted=not as_json) as shown:
                 moved = queue.redrive(
-                    letters, where=_counted(where, shown), to=to, rate=rate, limit=limit
+                    letters, where=chosen, to=to, rate=rate, limit=limit, progress=shown.messages
                 )
     if as_json:
         output.document({"topic": letters, "redriven": moved, "to": to, "dry_run": dry_run})
@@ -179,6 +205,7 @@ def redrive(
 def discard(
     topic: Topic,
     reason_like: ReasonLike = "",
+    where: Condition = None,
     limit: Limit = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     yes: Yes = False,
@@ -188,11 +215,12 @@ def discard(
     """Drop dead letters for ever."""
     with directory.opened(data) as queue:
         letters = _resolve(queue, topic, data)
-        where = _where(reason_like)
-        gone = queue.discard(letters, where=where, limit=limit, dry_run=True)
+        chosen = _where(reason_like, where)
+        gone = queue.discard(letters, where=chosen, limit=limit, dry_run=True)
         if gone and not dry_run:
             output.confirm(f"Drop {output.count(gone, 'message')} of {letters} for ever?", yes=yes)
-            gone = queue.discard(letters, where=where, limit=limit)
+            with _moving(f"Emptying {letters}", gone, wanted=not as_json) as shown:
+                gone = queue.discard(letters, where=chosen, limit=limit, progress=shown.messages)
     if as_json:
         output.document({"topic": letters, "discarded": gone, "dry_run": dry_run})
     else:
@@ -200,34 +228,35 @@ def discard(
         output.say(f"{verb} {output.count(gone, 'message')} of {letters}.")
 
 
+@contextmanager
+def _moving(label: str, total: int, *, wanted: bool) -> Iterator[Bar]:
+    """A bar; who interrupts is told how far it got."""
+    with bar(label, total, "messages", wanted=wanted) as shown:
+        try:
+            yield shown
+        except KeyboardInterrupt:
+            done = output.count(shown.done, "message was", "messages were")
+            output.note(f"Interrupted: {done} done; the same command goes on with the rest.")
+            raise
+
+
 def reason_of(record: "Record") -> str:
     """Why a message died."""
     return (record.origin.reason if record.origin is not None else "") or NO_REASON
 
 
-def _where(text: str, look: "Callable[[Record], bool] | None" = None) -> "Callable[[Record], bool]":
-    """Choose by reason, and tell `look` of each one that was chosen."""
+def _where(text: str, condition: str | None, look: "Look | None" = None) -> Any:
+    """Choose by condition and by reason, and tell `look` of each one that was chosen."""
+    from quiver.client.moving import Both
 
     def chosen(record: "Record") -> bool:
         if text and text.casefold() not in reason_of(record).casefold():
             return False
         return look is None or look(record)
 
-    return chosen
-
-
-def _counted(where: "Callable[[Record], bool]", shown: Bar) -> "Callable[[Record], bool]":
-    """Tell a progress bar how many were chosen."""
-    chosen = 0
-
-    def counted(record: "Record") -> bool:
-        nonlocal chosen
-        wanted = where(record)
-        chosen += wanted
-        shown.update(chosen, chosen)
-        return wanted
-
-    return counted
+    if not text and look is None:
+        return condition
+    return chosen if condition is None else Both(condition, chosen)
 
 
 def _dead_letter_topics(queue: "Queue") -> dict[str, list[str]]:

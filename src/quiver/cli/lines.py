@@ -19,8 +19,11 @@ Format = Literal["lines", "whole", "json"]
 STDIN: Final = "-"
 JSON_OVERHEAD: Final = 2 * limits.MIB  # of a line besides the body: names, key, headers
 FIELDS: Final = {"body", "body_base64", "key", "headers", "priority", "delay", "ttl", "dedup_id"}
-# What `receive --json` and `read --json` print besides, so that their output can be sent again.
-IGNORED: Final = {"id", "topic", "partition", "offset", "group", "attempt", "created_at", "receipt",
+TIMES: Final = frozenset(
+    {"created_at", "deliver_at", "expires_at"}
+)  # `import` keeps them, `send` does not
+# What `receive`, `read` and `export` print besides, so that their output can be sent again.
+IGNORED: Final = {"id", "topic", "partition", "offset", "group", "attempt", "receipt",
                   "origin"}  # fmt: skip
 
 
@@ -46,8 +49,10 @@ def of_arguments(bodies: list[str]) -> Iterator[Item]:
         yield Item({"body": content}, f"argument {number}", 0, len(content))
 
 
-def of_files(names: list[str], form: Format) -> Iterator[Item]:
-    """The messages in some files, in order; "-" is stdin."""
+def of_files(
+    names: list[str], form: Format, *, keep: frozenset[str] = frozenset()
+) -> Iterator[Item]:
+    """The messages in some files, in order; "-" is stdin. Of what `send` ignores, `keep` some."""
     for name in names:
         source = "stdin" if name == STDIN else name
         with _opened(name) as file:
@@ -61,7 +66,9 @@ def of_files(names: list[str], form: Format) -> Iterator[Item]:
             )
             for number, line in enumerate(_lines(file, source, most), 1):
                 content = line.removesuffix(b"\n")
-                fields = {"body": content} if form == "lines" else _fields(content, source, number)
+                fields: dict[str, Any] = {"body": content}
+                if form == "json":
+                    fields = _fields(content, source, number, FIELDS | keep)
                 yield Item(fields, source, number, len(line))
 
 
@@ -121,7 +128,7 @@ def _whole(file: BinaryIO, source: str) -> Item:
     return Item({"body": content}, source, 0, len(content))
 
 
-def _fields(line: bytes, source: str, number: int) -> dict[str, Any]:
+def _fields(line: bytes, source: str, number: int, wanted: set[str]) -> dict[str, Any]:
     where = f"line {number:,} of {source}"
     try:
         fields = json.loads(line)
@@ -129,10 +136,10 @@ def _fields(line: bytes, source: str, number: int) -> dict[str, Any]:
         raise InvalidRequest(f"{where} is not JSON: {error}") from None
     if not isinstance(fields, dict) or len(fields.keys() & {"body", "body_base64"}) != 1:
         raise InvalidRequest(f'{where} must be an object such as {{"body": "…", "key": "…"}}')
-    if unknown := sorted(fields.keys() - FIELDS - IGNORED):
+    if unknown := sorted(fields.keys() - FIELDS - TIMES - IGNORED):
         known = ", ".join(sorted(FIELDS))
         raise InvalidRequest(f"{where} has a field {unknown[0]!r}; there are {known}")
-    fields = {name: value for name, value in fields.items() if name in FIELDS and value is not None}
+    fields = {name: value for name, value in fields.items() if name in wanted and value is not None}
     if "body_base64" in fields:
         fields["body"] = _bytes(fields.pop("body_base64"), where)
     fields.setdefault("body", None)  # {"body": null} is JSON too

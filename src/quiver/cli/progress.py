@@ -24,6 +24,7 @@ class Bar:
         self._due = time.monotonic() + MOMENT_SECONDS
         self._progress: Progress | None = None
         self._task: TaskID | None = None
+        self.done = 0  # messages
 
     def update(self, done: float, messages: int) -> None:
         """So much is done. Cheap enough to be called for every message."""
@@ -34,6 +35,11 @@ class Bar:
         if self._progress is None or self._task is None:
             self._progress, self._task = self._start()
         self._progress.update(self._task, completed=done, messages=messages)
+
+    def messages(self, number: int) -> None:
+        """So many messages are done, and messages are what is counted."""
+        self.done = number
+        self.update(number, number)
 
     def close(self) -> None:
         """Take it away."""

@@ -15,15 +15,20 @@ from quiver import limits
 from quiver.batches.rows import make_row
 from quiver.client import arguments
 from quiver.client.flows import Flow, Flows, Pause, Work
+from quiver.client.loading import send_batches
 from quiver.client.membership import Membership
+from quiver.client.moving import move
 from quiver.client.outbox import Outbox, open_outbox
+from quiver.client.questions import ask
 from quiver.client.results import (
     AsyncDelivery,
     AsyncDeliveryBatch,
     Record,
     Sent,
     SentBatch,
+    SentBatches,
 )
+from quiver.client.scanning import Scan
 from quiver.client.transaction import Collected, Settleable
 from quiver.errors import QueueClosed
 from quiver.model.commands import Discard, Redrive
@@ -213,6 +218,21 @@ class AsyncQueue:
         """Send many messages, all or none. Arrow data needs a `body` column; others as in `Message`."""
         return await run(self._flows.send_batch(topic, messages, durability))
 
+    async def send_batches(
+        self,
+        topic: str,
+        batches: Iterable[Any],
+        *,
+        name: str,
+        durability: Durability | None = None,
+    ) -> SentBatches:
+        """Send batches as `send_batch` takes them, one after the other, under a name.
+
+        What an earlier call with this name has stored is skipped, so the same input can be sent
+        again after a failure: nothing is lost or doubled.
+        """
+        return await run(send_batches(self._flows, topic, batches, name, durability))
+
     def producer(
         self,
         topic: str,
@@ -315,6 +335,27 @@ class AsyncQueue:
             for record in await run(flows.read_records(topic, page)):
                 yield record
 
+    async def read_arrow(
+        self,
+        topic: str,
+        *,
+        start: Any = None,
+        offset: int | None = None,
+        end: Any = None,
+        partition: int | None = None,
+    ) -> AsyncIterator[pa.Table]:
+        """`read` as Arrow tables, each of a bounded size."""
+        begin = await run(self._flows.read_start(topic, start, offset, end, partition))
+        scan = Scan(self._flows, *begin)
+        while scan.more:
+            table = await run(scan.table(await run(scan.page())))
+            if table.num_rows:
+                yield table
+
+    async def sql(self, query: str) -> pa.Table:
+        """The answer to one SELECT over topics, as an Arrow table. Needs `quiver-mq[sql]`."""
+        return await run(ask(self._flows, query))
+
     # -- the ledger --------------------------------------------------------------------------------
 
     async def ledger(
@@ -381,31 +422,40 @@ class AsyncQueue:
         self,
         topic: str,
         *,
-        where: Callable[[Record], bool] | None = None,
+        where: str | Callable[[Record], bool] | None = None,
         to: str | None = None,
         rate: float | None = None,
         limit: int | None = None,
         dry_run: bool = False,
+        progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Move dead letters back to where they came from (or `to` a topic); return how many."""
+        """Move dead letters back to where they came from (or `to` a topic); return how many.
+
+        `where` chooses: a condition in SQL, such as "reason like 'Timeout%'", or a function of a
+        message. `rate` is messages a second, `dry_run` only counts, `progress` is told how many it
+        were so far. Each step is atomic, so a redrive that is interrupted can be started again.
+        """
         target = await run(self._flows.target(to))
-        return await run(
-            self._flows.move(
-                topic, lambda number, picks: Redrive(number, picks, target), where, rate, limit,
-                dry_run,
-            )
+        flow = move(
+            self._flows, topic, lambda number, picks: Redrive(number, picks, target), where,
+            rate=rate, limit=limit, dry_run=dry_run, progress=progress,
         )  # fmt: skip
+        return await run(flow)
 
     async def discard(
         self,
         topic: str,
         *,
-        where: Callable[[Record], bool] | None = None,
+        where: str | Callable[[Record], bool] | None = None,
         limit: int | None = None,
         dry_run: bool = False,
+        progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Drop pending messages for all groups; return how many."""
-        return await run(self._flows.move(topic, Discard, where, None, limit, dry_run))
+        """Drop pending messages for all groups; return how many. Arguments as for `redrive`."""
+        flow = move(
+            self._flows, topic, Discard, where, limit=limit, dry_run=dry_run, progress=progress
+        )
+        return await run(flow)
 
 
 class AsyncTransaction(Collected):

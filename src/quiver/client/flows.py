@@ -42,14 +42,11 @@ from quiver.model.commands import (
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
-    Discard,
     Held,
     PauseGroup,
-    Pick,
     Producer,
     Purge,
     Receive,
-    Redrive,
     Seek,
     Send,
     Settle,
@@ -81,7 +78,6 @@ T = TypeVar("T")
 L = TypeVar("L", bound=Leased)
 B = TypeVar("B", bound=LeasedTable)
 Flow = Generator[Any, Any, T]
-REDRIVE_CHUNK = 1_000  # messages moved by one entry
 
 
 @dataclass(frozen=True, slots=True)
@@ -585,49 +581,6 @@ class Flows:
 
     # -- dead letters ------------------------------------------------------------------------------
 
-    def move(
-        self,
-        topic: str,
-        command: Callable[[int, tuple[Pick, ...]], Redrive | Discard],
-        where: Callable[[Record], bool] | None,
-        rate: float | None,
-        limit: int | None,
-        dry_run: bool,
-    ) -> Flow[int]:
-        """Redrive or discard the pending messages that `where` chooses; return how many."""
-        if where is not None and not callable(where):
-            raise InvalidRequest(
-                "where must be a function of a message, such as "
-                "lambda m: m.origin.reason.startswith('Timeout')"
-            )
-        if limit is not None:
-            arguments.whole(limit, "limit", 1, 2**62)
-        if rate is not None:
-            arguments.rate(rate)
-        number, positions, ends = yield from self.read_start(topic)
-        chunk = REDRIVE_CHUNK if rate is None else max(min(REDRIVE_CHUNK, int(rate / 4)), 1)
-        moved = 0
-        while any(positions[part] < ends[part] for part in positions):
-            if limit is not None and moved >= limit:
-                break
-            page = yield from self.read_page(number, positions, ends, pending=True, limit=chunk)
-            positions = {**positions, **page.ahead}
-            chosen = yield from self.read_records(topic, page)
-            if where is not None:
-                chosen = [record for record in chosen if where(record)]
-            if limit is not None:
-                chosen = chosen[: limit - moved]
-            if not chosen:
-                continue
-            if dry_run:
-                moved += len(chosen)
-                continue
-            reply: Moved = yield self.shard.propose(command(number, picks(chosen)))
-            moved += reply.count
-            if rate is not None:
-                yield Pause(reply.count / rate)
-        return moved
-
     def target(self, topic: str | None) -> Flow[int | None]:
         """The number of the topic to redrive to, if one was named."""
         if topic is None:
@@ -681,14 +634,6 @@ def _expired(refused: tuple[Any, ...], total: int) -> ReceiptExpired:
         "extend it in time",
         refused,
     )
-
-
-def picks(chosen: list[Record]) -> tuple[Pick, ...]:
-    """The offsets of some records, by partition."""
-    found: dict[int, list[tuple[int, int]]] = {}
-    for record in chosen:
-        found.setdefault(record.partition, []).append((record.offset, record.offset + 1))
-    return tuple(Pick(partition, tuple(merge(ranges))) for partition, ranges in found.items())
 
 
 def deliveries(

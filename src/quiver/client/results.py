@@ -37,6 +37,17 @@ class SentBatch:
     placed: tuple[Placed, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SentBatches:
+    """Batches are stored. `count` messages are new, `duplicates` had been sent before, and `skipped`
+    were stored by an earlier call under the same name."""
+
+    count: int
+    duplicates: int
+    skipped: int
+    durability: Durability
+
+
 class Lease:
     """What the deliveries of one receive share."""
 

@@ -1,0 +1,34 @@
+"""The flow of `send_batches`: many batches under one name, each message once."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from typing import Any
+
+from quiver.client import arguments
+from quiver.client.flows import Flow, Flows, Work, sent_batch
+from quiver.client.results import SentBatches
+from quiver.model.commands import OpenProducer, Producer
+from quiver.model.replies import Durability, ProducerOpened, SentMany
+
+
+def send_batches(
+    flows: Flows, topic: str, batches: Iterable[Any], name: str, durability: Durability | None
+) -> Flow[SentBatches]:
+    """Send what no earlier call under this name has stored."""
+    given = flows.given(durability)
+    arguments.name(name, "name")
+    handle = yield from flows.handle(topic)
+    opened: ProducerOpened = yield flows.shard.propose(OpenProducer(handle.number, name))
+    stored, passed, count, duplicates = opened.sequence, 0, 0, 0
+    waiting: Iterator[Any] = iter(batches)
+    while (messages := (yield Work(lambda: next(waiting, None)))) is not None:
+        batch = yield Work(partial(flows.batch_of, messages))
+        known = min(max(stored - passed, 0), batch.num_rows)
+        first, passed = passed + known, passed + batch.num_rows
+        if known == batch.num_rows:
+            continue
+        producer = Producer(name, opened.epoch, first)
+        reply: SentMany = yield flows.send_packed(handle, batch.slice(known), given, producer)
+        sent = sent_batch(reply.answers[0], given)
+        count, duplicates = count + sent.count, duplicates + sent.duplicates
+    return SentBatches(count, duplicates, min(stored, passed), given)

@@ -1,0 +1,171 @@
+"""Redrive and discard: the pending messages that are meant, step by step, at a rate.
+
+A step is one entry of the log: its messages are gone from here and, if redriven, are there, or
+nothing has happened. So whoever was interrupted starts again and goes on with what is left. A run
+ends where the topic ended when it began, so what comes back meanwhile is not moved in circles.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from quiver import limits
+from quiver.client import arguments
+from quiver.client.flows import Flow, Flows, Pause, Work
+from quiver.client.results import Record
+from quiver.client.scanning import Place, Scan, places
+from quiver.client.sql import Predicate
+from quiver.core.delivery import letters
+from quiver.core.delivery.offsets import merge
+from quiver.errors import InvalidRequest, QuiverError
+from quiver.model.commands import Discard, Pick, Redrive
+from quiver.model.replies import Moved
+from quiver.node.engine import Engine
+
+Function: TypeAlias = Callable[[Record], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """A condition in SQL, and a function that is asked about what the condition has chosen."""
+
+    condition: str
+    function: Function
+
+
+Where: TypeAlias = str | Function | Both | None
+
+
+def move(
+    flows: Flows,
+    topic: str,
+    command: Callable[[int, tuple[Pick, ...]], Redrive | Discard],
+    where: Where,
+    *,
+    rate: float | None = None,
+    limit: int | None = None,
+    dry_run: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Flow[int]:
+    """Redrive or discard the pending messages that `where` chooses; return how many."""
+    if limit is not None:
+        arguments.whole(limit, "limit", 1, 2**62)
+    pace = Pace(flows, None if rate is None else arguments.rate(rate))
+    number, positions, ends = yield from flows.read_start(topic)
+    scan = Scan(flows, number, positions, ends, pending=True)
+    choice: Choice = yield Work(lambda: Choice(flows, topic, where))
+    moved = 0
+    try:
+        while scan.more and moved != limit:
+            chosen = yield from choice.of_next(scan)
+            while chosen and moved != limit:
+                most = pace.step if limit is None else min(pace.step, limit - moved)
+                step, chosen = picks(chosen[:most]), chosen[most:]
+                if dry_run:
+                    moved += yield flows.shard.ask(_counting(topic, step))
+                else:
+                    yield from pace.wait()
+                    reply: Moved = yield flows.shard.propose(command(number, step))
+                    pace.did(reply.count)
+                    moved += reply.count
+                if progress is not None:
+                    progress(moved)
+    except QuiverError as error:
+        if not moved or dry_run:
+            raise
+        raise type(error)(f"{error}; {moved:,} messages were moved before") from error
+    finally:
+        choice.close()
+    return moved
+
+
+class Choice:
+    """Which messages are meant: all, or those that a condition or a function chooses."""
+
+    def __init__(self, flows: Flows, topic: str, where: Where) -> None:
+        self._flows = flows
+        self._topic = topic
+        condition, self._function = _parts(where)
+        self._predicate = None if condition is None else Predicate(condition)
+
+    def of_next(self, scan: Scan) -> Flow[list[Place]]:
+        """Those of the next page that are meant, oldest first."""
+        page = yield from scan.page()
+        chosen = places(page)
+        if self._predicate is not None:
+            predicate, table = self._predicate, (yield from scan.table(page))
+            chosen = yield Work(lambda: predicate.places(table))
+        elif self._function is None:
+            scan.saw(len(chosen), 0)
+        if self._function is None or not chosen:
+            return chosen
+        wanted = set(chosen)
+        records: list[Record] = yield from self._flows.read_records(self._topic, page)
+        scan.saw(len(records), sum(len(record.body) for record in records))
+        records = [record for record in records if (record.partition, record.offset) in wanted]
+        return [(record.partition, record.offset) for record in records if self._function(record)]
+
+    def close(self) -> None:
+        """Let go of what the condition needed."""
+        if self._predicate is not None:
+            self._predicate.close()
+
+
+class Pace:
+    """So many messages a second. A step waits for what those before it have used up, no longer."""
+
+    def __init__(self, flows: Flows, rate: float | None) -> None:
+        self._clock = flows.shard.clock
+        self._rate = rate
+        self._due_ms: float | None = None
+        # Four steps a second are smooth enough for whoever is behind the topic.
+        most = limits.REDRIVE_MESSAGES
+        self.step = most if rate is None else max(min(most, int(rate / 4)), 1)
+
+    def wait(self) -> Flow[None]:
+        """Until the next step may be taken."""
+        now_ms = self._clock.now_ms()
+        if self._due_ms is None:
+            self._due_ms = now_ms
+        if self._rate is not None and self._due_ms > now_ms:
+            yield Pause((self._due_ms - now_ms) / 1000)
+
+    def did(self, count: int) -> None:
+        """Account for a step. Time that was lost is made up for, but no more than a step's worth."""
+        if self._rate is not None and self._due_ms is not None:
+            earliest_ms = self._clock.now_ms() - 1000 * self.step / self._rate
+            self._due_ms = max(self._due_ms, earliest_ms) + 1000 * count / self._rate
+
+
+def picks(chosen: Iterable[Place]) -> tuple[Pick, ...]:
+    """Places as a command has them."""
+    found: dict[int, list[tuple[int, int]]] = {}
+    for partition, offset in chosen:
+        found.setdefault(partition, []).append((offset, offset + 1))
+    return tuple(Pick(partition, tuple(merge(ranges))) for partition, ranges in found.items())
+
+
+def _counting(topic: str, step: tuple[Pick, ...]) -> Callable[[Engine], int]:
+    """How many of these would be moved now: those that nobody holds a lease on."""
+
+    def count(engine: Engine) -> int:
+        found = letters.pick(engine.core.topic_named(topic), step)
+        return sum(end - start for _, start, end in found)
+
+    return count
+
+
+def _parts(where: Any) -> tuple[str | None, Function | None]:
+    match where:
+        case None:
+            return None, None
+        case str():
+            return where, None
+        case Both():
+            return where.condition, where.function
+    if not callable(where):
+        raise InvalidRequest(
+            "where must be a condition in SQL, such as \"reason like 'Timeout%'\", or a function of "
+            "a message, such as lambda m: m.origin.reason.startswith('Timeout')"
+        )
+    return None, where

@@ -1,0 +1,57 @@
+"""The flow of `sql`: what a query names is loaded, then the query is asked."""
+
+from functools import partial
+
+import pyarrow as pa
+
+from quiver.client.flows import Flow, Flows, Work
+from quiver.client.scanning import Scan
+from quiver.client.sql import SELECTED, Question, columns_of, empty, refusing
+from quiver.errors import InvalidRequest, TopicNotFound
+
+LEDGER = "ledger"
+
+
+def ask(flows: Flows, query: str) -> Flow[pa.Table]:
+    """The answer to one SELECT over topics, as they are now."""
+    question: Question = yield Work(lambda: Question(query))
+    try:
+        topics = yield from flows.topics()
+        for name, parts in question.names.items():
+            if name in topics:
+                yield from _load(flows, question, name, parts)
+            elif name == LEDGER:
+                yield from _load_ledger(flows, question)
+            elif name.lower() not in question.given:
+                raise TopicNotFound(
+                    f"there is no topic {name!r} to ask about. A name with other characters than "
+                    'letters, digits and _ goes into double quotes: from "orders-eu"'
+                )
+        answer: pa.Table = yield Work(question.answer)
+        return answer
+    finally:
+        question.close()
+
+
+def _load(flows: Flows, question: Question, name: str, parts: list[str]) -> Flow[None]:
+    if len(parts) > 2:
+        raise InvalidRequest(f'topic {name} must be in double quotes here: "{name}"')
+    session = question.session
+    with refusing(f"topic {name} cannot be loaded"):
+        stored: str = yield Work(lambda: session.create(empty()))
+        scan = Scan(flows, *(yield from flows.read_start(name)))
+        while scan.more:
+            page, pending = yield from scan.marked()
+            table = yield from scan.table(page)
+            yield Work(partial(session.insert, stored, columns_of(table, pending)))
+        session.show(stored, parts, SELECTED)
+
+
+def _load_ledger(flows: Flows, question: Question) -> Flow[None]:
+    """The one place where the name `ledger` gets a meaning, unless a topic has it."""
+    ledger = getattr(flows, LEDGER, None)
+    if ledger is None:
+        raise TopicNotFound("there is no topic 'ledger', and this queue keeps no ledger")
+    table: pa.Table = yield from ledger()
+    stored: str = yield Work(lambda: question.session.create(table))
+    question.session.show(stored, [LEDGER], "*")

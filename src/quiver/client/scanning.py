@@ -1,0 +1,81 @@
+"""Going through what a topic holds, page by page, in bounded memory."""
+
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from quiver import limits
+from quiver.batches.output import table
+from quiver.client.flows import Flow, Flows, Page, Work
+from quiver.node.engine import Engine
+
+Place: TypeAlias = tuple[int, int]  # partition and offset
+
+
+def places(page: Page) -> list[Place]:
+    """Where the messages of a page are, oldest first."""
+    return [
+        (piece.partition, offset)
+        for piece in page.slices
+        for offset in range(piece.offset, piece.offset + piece.count)
+    ]
+
+
+class Scan:
+    """A topic from its first to its last message of now, oldest first.
+
+    Bodies may be empty or many mebibytes, so a scan begins with few messages and lets the size of
+    each page say how many the next one has.
+    """
+
+    def __init__(
+        self, flows: Flows, number: int, positions: dict[int, int], ends: dict[int, int],
+        *, pending: bool = False,
+    ) -> None:  # fmt: skip
+        self._flows = flows
+        self._number = number
+        self._positions = positions
+        self._ends = ends
+        self._pending = pending
+        self._messages = limits.PAGE_MESSAGES_FIRST
+
+    @property
+    def more(self) -> bool:
+        """Whether there may be another page."""
+        return any(at < self._ends[part] for part, at in self._positions.items())
+
+    def page(self) -> Flow[Page]:
+        """The next messages; there may be none left."""
+        page = yield from self._flows.read_page(
+            self._number, self._positions, self._ends, pending=self._pending, limit=self._messages
+        )
+        self._positions = {**self._positions, **page.ahead}
+        return page
+
+    def marked(self) -> Flow[tuple[Page, set[Place]]]:
+        """The next messages, and where the pending ones are: those that some group has not settled."""
+
+        def ask(engine: Engine) -> tuple[Page, Page]:
+            everything = Flows.page(
+                engine, self._number, self._positions, self._ends, self._messages
+            )
+            ends = {**self._ends, **everything.ahead}
+            return everything, Flows.page(
+                engine, self._number, self._positions, ends, self._messages, pending=True
+            )
+
+        page, waiting = yield self._flows.shard.ask(ask)
+        self._positions = {**self._positions, **page.ahead}
+        return page, set(places(waiting))
+
+    def table(self, page: Page) -> Flow[pa.Table]:
+        """A page as Arrow, with ids."""
+        made: pa.Table = yield Work(lambda: table(list(page.source.pieces()), with_ids=True))
+        self.saw(made.num_rows, made.nbytes)
+        return made
+
+    def saw(self, messages: int, nbytes: int) -> None:
+        """How large messages are; a page that only counted them has no bytes at all."""
+        fit = limits.PAGE_BYTES * messages // max(nbytes, 1)
+        grown = min(fit, 10 * self._messages, limits.READ_MESSAGES_MAX)
+        self._messages = max(grown, 1) if messages else self._messages

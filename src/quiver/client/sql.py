@@ -1,0 +1,315 @@
+"""SQL over messages, by DuckDB: a condition on each message, or a question about whole topics.
+
+What people write here only reads. It is one expression, or one SELECT; DuckDB gets messages as Arrow
+tables, and neither files nor extensions nor settings are within its reach. What it complains about
+becomes an InvalidRequest in its own words. DuckDB is optional and loaded when somebody asks.
+"""
+
+import json
+from collections.abc import Container, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, suppress
+from importlib import import_module
+from itertools import count
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quiver import limits
+from quiver.batches.output import ID, ORIGIN, OUTPUT_SCHEMA
+from quiver.errors import ExtraMissing, InvalidRequest, LimitExceeded
+
+ORIGIN_NAMES: Final = {  # as columns of their own, since `reason like 'Timeout%'` is what one writes
+    "topic": "origin_topic",
+    "partition": "origin_partition",
+    "offset": "origin_offset",
+    "group": "origin_group",
+    "attempts": "attempts",
+    "reason": "reason",
+    "time": "dead_at",
+}
+FLAT: Final = {
+    name: position for position, name in enumerate(ORIGIN_NAMES[field.name] for field in ORIGIN)
+}
+PLAIN: Final = ("id", "partition", "offset", "key", "body")
+REST: Final = ("headers", "priority", "created_at", "deliver_at", "expires_at", "dedup_id")
+PENDING: Final = "pending"  # whether a group has it before it; without a group, all are
+# Computed where a query uses them, and only there.
+TEXT: Final = "try(decode(body))"
+SELECTED: Final = ", ".join(
+    [
+        *(f'"{name}"' for name in PLAIN),
+        f"{TEXT} as text",
+        f"try_cast({TEXT} as json) as json",
+        *REST,
+        PENDING,
+        *FLAT,
+    ]
+)
+COLUMNS: Final = ", ".join(
+    '"offset"' if name == "offset" else name
+    for name in (*PLAIN, "text", "json", *REST, PENDING, *FLAT)
+)
+INTERRUPT_SECONDS: Final = 0.1  # between two requests to end a query
+NO_CONDITION: Final = "where is not a condition on one message"
+NO_SELECT: Final = "the query is not one SELECT"
+
+
+def columns_of(table: pa.Table, pending: Container[tuple[int, int]] | None = None) -> pa.Table:
+    """A table of messages with the columns that SQL sees, except those that SQL computes.
+
+    `pending` has partition and offset of those that are; None means all.
+    """
+    arrays = {name: table[name] for name in (*PLAIN, *REST)}
+    places = zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+    arrays[PENDING] = pa.array([pending is None or at in pending for at in places], pa.bool_())
+    for name, position in FLAT.items():
+        arrays[name] = pc.struct_field(table["origin"], position)
+    return pa.table(arrays).combine_chunks()  # DuckDB takes chunk by chunk, and there may be many
+
+
+def empty() -> pa.Table:
+    """No messages, with their columns."""
+    return columns_of(OUTPUT_SCHEMA.append(ID).empty_table())
+
+
+class Predicate:
+    """A condition on each message, checked before the first one is looked at."""
+
+    def __init__(self, where: str) -> None:
+        _bounded(where, "where")
+        with ExitStack() as stack:
+            self._session = Session()
+            stack.callback(self._session.close)
+            with refusing(NO_CONDITION, f"columns: {COLUMNS}"):
+                self._expression = self._parsed(where)
+                self._session.chosen(empty(), self._expression)  # names and types
+            self.close = stack.pop_all().close
+
+    def _parsed(self, where: str) -> Any:
+        expression = self._session.duckdb.SQLExpression(where)  # one, whole, and nothing after it
+        tree = self._session.parsed(f"select 1 where ({where}\n)", NO_CONDITION)
+        if any(node.get("class") == "SUBQUERY" for node in _nodes(tree)):
+            raise InvalidRequest(
+                f"{NO_CONDITION}: it has a query inside, and messages are looked at one by one; ask "
+                "with sql() first, and name what it finds"
+            )
+        return expression
+
+    def places(self, table: pa.Table) -> list[tuple[int, int]]:
+        """Partition and offset of each message that the condition is true for, in order."""
+        with refusing("where fails for a message", "try_cast gives null instead"):
+            found = self._session.chosen(columns_of(table), self._expression)
+        partitions, offsets = found.columns
+        return list(zip(partitions.to_pylist(), offsets.to_pylist(), strict=True))
+
+
+class Session:
+    """A DuckDB of our own in memory, that reads what it is given and nothing else."""
+
+    def __init__(self, spill: str = "") -> None:
+        self.duckdb = _duckdb()
+        self._db = self.duckdb.connect(
+            ":memory:",
+            config={
+                "memory_limit": f"{limits.SQL_MEMORY_BYTES_MAX}B",
+                "temp_directory": spill,
+                "max_temp_directory_size": f"{limits.SQL_SPILL_BYTES_MAX}B",
+                "autoinstall_known_extensions": "false",
+                "autoload_known_extensions": "false",
+                "python_enable_replacements": "false",
+            },
+        )
+        self._db.execute(
+            "set TimeZone = 'UTC'; set enable_external_access = false; "
+            "set lock_configuration = true; create schema stored"
+        )
+        self._loaded = 0
+
+    def parsed(self, query: str, what: str) -> Any:
+        """The tree of one SELECT; anything else is refused as `what`."""
+        ((text,),) = self._db.execute("select json_serialize_sql(?)", [query]).fetchall()
+        tree = json.loads(text)
+        if tree["error"]:
+            said = [what]
+            if tree["error_type"] != "not implemented":  # which is all that is no SELECT
+                said += [tree["error_message"], _word(query)]
+            raise InvalidRequest(": ".join(filter(None, said)))
+        if len(tree["statements"]) != 1:
+            raise InvalidRequest(f"{what}, but {len(tree['statements'])} statements")
+        return tree
+
+    def chosen(self, messages: pa.Table, expression: Any) -> pa.Table:
+        """Partition and offset of the messages that an expression is true for."""
+        self._db.register("given", messages)
+        try:
+            seen = self._db.sql(f"select {SELECTED} from given")  # noqa: S608  # our own words
+            return seen.filter(expression).select('partition, "offset"').to_arrow_table()
+        finally:
+            self._db.unregister("given")
+
+    def create(self, table: pa.Table) -> str:
+        """A table of the columns of this one, and its rows; its name."""
+        name = f"stored.t{self._loaded}"
+        self._loaded += 1
+        self._with(table, f"create table {name} as from given")
+        return name
+
+    def insert(self, name: str, table: pa.Table) -> None:
+        """More rows."""
+        self._with(table, f"insert into {name} from given")
+
+    def _with(self, table: pa.Table, statement: str) -> None:
+        self._db.register("given", table)
+        try:
+            self._db.execute(statement)
+        finally:
+            self._db.unregister("given")
+
+    def show(self, stored: str, parts: list[str], selected: str) -> None:
+        """Let queries see a stored table under a name, which may be written as schema.table."""
+        path = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
+        if len(parts) > 1:
+            self._db.execute(f"create schema if not exists {path.rpartition('.')[0]}")
+        self._db.execute(f"create view {path} as select {selected} from {stored}")  # noqa: S608
+
+    def answer(self, query: str) -> pa.Table:
+        """The result of a query, within bounds.
+
+        For DuckDB a query is one long call, in which Python hears no Ctrl-C. So it has a thread of
+        its own, and whoever waits for it can be interrupted, and interrupts it.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="quiver-sql") as pool:
+            future = pool.submit(self._answer, query)
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                while not future.done():
+                    self._db.interrupt()
+                    wait([future], INTERRUPT_SECONDS)
+                raise
+
+    def _answer(self, query: str) -> pa.Table:
+        reader = self._db.sql(query).to_arrow_reader(limits.READ_MESSAGES_MAX)
+        batches, nbytes = [], 0
+        for batch in reader:
+            nbytes += batch.nbytes
+            if nbytes > limits.SQL_RESULT_BYTES_MAX:
+                raise LimitExceeded(
+                    f"the answer has more than {limits.SQL_RESULT_BYTES_MAX:,} bytes: select fewer "
+                    "columns or rows, or export the topic"
+                )
+            batches.append(batch)
+        return _distinct(pa.Table.from_batches(batches, reader.schema))
+
+    def close(self) -> None:
+        """End what may still run, and let go of everything.
+
+        A thread that a cancelled task has left behind may be in a query. It is on its way out, and
+        takes the last reference along.
+        """
+        self._db.interrupt()
+        with suppress(self.duckdb.Error):
+            self._db.close()
+
+
+class Question:
+    """One SELECT over topics, with room on disk for what does not fit into memory."""
+
+    def __init__(self, query: str) -> None:
+        self._query = _bounded(query, "the query")
+        with ExitStack() as stack:
+            spill = TemporaryDirectory(prefix="quiver-sql-", ignore_cleanup_errors=True)
+            self.session = Session(stack.enter_context(spill))
+            stack.callback(self.session.close)
+            with refusing(NO_SELECT):
+                tree = self.session.parsed(query, NO_SELECT)
+                self.names, self.given = _names(tree)
+            self.close = stack.pop_all().close
+
+    def answer(self) -> pa.Table:
+        """Ask."""
+        hint = f"topics have the columns {COLUMNS}" if self.names else ""
+        with refusing("the query cannot be answered", hint):
+            return self.session.answer(self._query)
+
+
+@contextmanager
+def refusing(what: str, hint: str = "") -> Iterator[None]:
+    """Say what DuckDB says, as an error of ours."""
+    duckdb = _duckdb()
+    try:
+        yield
+    except duckdb.OutOfMemoryException as error:
+        raise LimitExceeded(
+            f"{what}: it needs more than the {limits.SQL_MEMORY_BYTES_MAX:,} bytes of memory it may "
+            f"have ({_sentence(error)})"
+        ) from error
+    except duckdb.Error as error:
+        more = f" ({hint})" if hint else ""
+        raise InvalidRequest(f"{what}: {_sentence(error)}{more}") from error
+
+
+def _sentence(error: Exception) -> str:
+    """What DuckDB says, without the copy of the query that it draws below."""
+    return " ".join(str(error).partition("\n\nLINE ")[0].split()).rstrip(".")
+
+
+def _word(text: str) -> str:
+    """The one column whose name is a word of SQL, if that may be what is wrong."""
+    return 'offset is a word of SQL, the column is "offset"' if "offset" in text.lower() else ""
+
+
+def _bounded(text: Any, what: str) -> str:
+    if not isinstance(text, str):
+        raise InvalidRequest(f"{what} must be a str, not {type(text).__name__}")
+    if len(text) > limits.SQL_CHARS_MAX:
+        raise InvalidRequest(f"{what} may have at most {limits.SQL_CHARS_MAX:,} characters")
+    if not text.isprintable() and text.encode(errors="replace").decode() != text:
+        raise InvalidRequest(f"{what} has a lone surrogate, which is not text")
+    return text
+
+
+def _distinct(table: pa.Table) -> pa.Table:
+    """Columns that have the same name told apart: x, x_1. Most that read a table need that."""
+    names: list[str] = []
+    for name in table.column_names:
+        free = (f"{name}_{at}" for at in count(1))
+        names.append(name if name not in names else next(x for x in free if x not in names))
+    return table.rename_columns(names)
+
+
+def _names(tree: Any) -> tuple[dict[str, list[str]], set[str]]:
+    """What a query takes rows from, each name with the parts it was written in; what `with` names."""
+    found: dict[str, list[str]] = {}
+    given: set[str] = set()
+    for node in _nodes(tree):
+        given |= {entry["key"].lower() for entry in node.get("cte_map", {}).get("map", ())}
+        if node.get("type") == "BASE_TABLE":
+            written = (node["catalog_name"], node["schema_name"], node["table_name"])
+            parts = [part for part in written if part]
+            found[".".join(parts)] = parts
+    return dict(sorted(found.items())), given
+
+
+def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
+    """Every object of a tree."""
+    waiting = [tree]
+    while waiting:
+        found = waiting.pop()
+        if isinstance(found, dict):
+            yield found
+            waiting += found.values()
+        elif isinstance(found, list):
+            waiting += found
+
+
+def _duckdb() -> Any:
+    try:
+        return import_module("duckdb")
+    except ImportError as error:
+        raise ExtraMissing(
+            'SQL needs DuckDB, which is not installed: pip install "quiver-mq[sql]"'
+        ) from error
