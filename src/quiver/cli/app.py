@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from quiver.cli import bench, demonstrate, dlq, doctor, groups, read, receive, send, topics
+from quiver.cli import bench, demonstrate, dlq, doctor, groups, read, receive, seal, send, topics
 from quiver.cli.options import epilog
 from quiver.cli.stdout import BROKEN_PIPE, forget_stdout
 
@@ -26,7 +26,7 @@ class Root(TyperGroup):
             raise typer.Exit(BROKEN_PIPE) from None
 
 
-ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "doctor", "bench", "demo"]
+ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "seal", "doctor", "bench", "demo"]
 
 app = typer.Typer(
     name="quiver",
@@ -76,6 +76,7 @@ app.command("receive", epilog=receive.EPILOG)(receive.receive)
 app.command("read", epilog=read.EPILOG)(read.read)
 app.add_typer(groups.app, name="groups")
 app.add_typer(dlq.app, name="dlq")
+app.command("seal", epilog=seal.EPILOG)(seal.seal)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("demo", epilog=demonstrate.EPILOG)(demonstrate.demo)
