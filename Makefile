@@ -5,6 +5,7 @@ PYTEST_FLAGS ?=
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
+SPARK := .venv/.spark
 CODE  := $(wildcard src tests tools bench examples)
 
 .DEFAULT_GOAL := help
@@ -44,7 +45,16 @@ lint: $(STAMP)  ## ruff, formatting, types, imports
 test: $(STAMP)  ## every test that is not slow
 	$(BIN)/python -m pytest -m 'not slow' $(PYTEST_FLAGS)
 
-process: $(STAMP)  ## real processes and crashes: minutes
+$(SPARK): $(STAMP)
+	@echo 'Installing Spark into .venv: some minutes and half a gigabyte the first time …'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark]'
+	@command -v java >/dev/null || test -n "$$JAVA_HOME" || \
+	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[java]'
+	@touch $@
+
+process: $(STAMP)  ## real processes and crashes, and Spark: minutes
+	@$(MAKE) --no-print-directory $(SPARK) || \
+	    echo 'Spark could not be installed (is there no network?): its test will say what is missing.' >&2
 	$(BIN)/python -m pytest -m 'slow or process' --timeout=1200 $(PYTEST_FLAGS)
 
 bench: $(STAMP)  ## measure, next to the peers

@@ -13,6 +13,7 @@ from rich.console import Console
 from bench import machine, report
 from bench.backlog import backlog
 from bench.compression import compression
+from bench.history import history, sealing
 from bench.measure import Experiment, Row, Run
 from bench.receives import receives, taking
 from bench.sends import bare, peers, singles
@@ -26,6 +27,8 @@ EXPERIMENTS: dict[str, Experiment] = {
     "singles": singles,
     "backlog": backlog,
     "compression": compression,
+    "sealing": sealing,
+    "history": history,
 }
 
 

@@ -72,7 +72,7 @@ FULL_DISK_PAUSE_MS: Final = 1_000  # between attempts to log what is due when th
 PATIENCE_SECONDS_MAX: Final = (
     3_600  # the longest sleep of an idle shard; timers overflow far beyond
 )
-CACHE_BYTES_MAX: Final = 128 * MIB  # decoded batches kept for readers
+CACHE_BYTES_MAX: Final = 64 * MIB  # decoded batches kept for readers
 
 # -- the ledger ------------------------------------------------------------------------------------
 LEDGER_ROWS_MAX: Final = 200_000  # in memory; a snapshot then writes them out: 24 MB
@@ -104,8 +104,10 @@ SEGMENTS_SMALL_MAX: Final = 8  # small segments of a partition; more are rewritt
 SEGMENT_FILES_OPEN_MAX: Final = 64  # kept open for readers; more are opened as needed
 SEAL_STEP_BYTES: Final = 1 * MIB  # written and synced at once, with a rest before the next
 SEAL_BYTES_MAX: Final = 256 * MIB  # of old segments rewritten by one snapshot
+SEAL_PIECES_MAX: Final = 256  # of small sends that are put together without a rest
+SEAL_WORK_SECONDS_MIN: Final = 0.001  # before a rest; it is much more than a rest costs by itself
 SEAL_REST_SECONDS_MAX: Final = 0.1  # after each step as long as the step took, but no longer
-SEAL_CACHE_BYTES_MAX: Final = 64 * MIB  # decoded batches kept while they are sealed
+SEAL_CACHE_BYTES_MAX: Final = 16 * MIB  # decoded batches kept while they are sealed
 SWEEP_HOLE_MIN: Final = 64  # settled messages in the middle of others are cut out from so many on
 WAL_FILES_OPEN_MAX: Final = 64  # old files kept open for readers; more are opened as needed
 

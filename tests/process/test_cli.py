@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 
 import quiver
@@ -109,7 +110,7 @@ def test_version_and_help(cli):
     text = cli("--help").decode()
     commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
     assert " ".join(commands) == (
-        "topics send receive read groups dlq sql export import trace ledger doctor bench demo"
+        "topics send receive read groups dlq sql export import trace ledger seal doctor bench demo"
     )
     assert "Exit codes" in text
 
@@ -565,6 +566,50 @@ def test_the_doctor_misses_what_only_the_snapshot_knows_of(cli, monkeypatch):
     cli("topics", code=4)
     log.write_bytes(content)
     assert cli.json("topics")[0]["depth"] == 60
+
+
+def test_seal_says_what_it_wrote(orders):
+    written = orders.json("seal")
+    (file,) = written["files"]
+    path = orders.data / file["file"]
+    assert path.match("orders@*.parquet")
+    assert pq.read_table(path)["body"].to_pylist() == [b"order %d" % n for n in range(5)]
+    assert file == {"file": path.name, "messages": 5, "bytes": path.stat().st_size}
+    assert (written["messages"], written["bytes"]) == (5, path.stat().st_size)
+    assert orders.json("seal") == {"files": [], "messages": 0, "bytes": 0}
+    assert "Nothing to write" in orders("seal").decode()
+    orders("send", "orders", "one more")
+    said = orders("seal").decode()
+    assert "Wrote 1 message into 1 file" in said
+    assert [name for name in contents(orders.data) if name in said] != [path.name]
+
+
+def test_the_doctor_explains_segments_that_are_damaged_missing_or_left_over(orders):
+    (file,) = orders.json("seal")["files"]
+    path = orders.data / file["file"]
+    content = bytearray(path.read_bytes())
+    assert orders.json("doctor")["status"] == "healthy"
+    where = "5 messages of partition 0 of orders, offsets 0 to 4, cannot be read"
+
+    path.write_bytes(content[:100] + b"?" + content[101:])
+    (problem,) = orders.json("doctor", code=1)["problems"]
+    assert (problem["severity"], problem["file"]) == ("error", path.name)
+    assert problem["what"].startswith("damaged: its bytes 0 to ")
+    assert problem["what"].endswith(where)
+    assert "the queue works" in problem["means"]
+    assert orders.json("read", "orders", code=4)["error"]["code"] == "corrupt_segment"
+
+    path.unlink()
+    (problem,) = orders.json("doctor", code=1)["problems"]
+    assert problem["what"] == f"the file is missing: {where}"
+
+    path.write_bytes(content)
+    spare = orders.data / path.name.replace("-0.parquet", "-7.parquet")
+    spare.write_bytes(content)
+    (problem,) = orders.json("doctor")["problems"]
+    assert (problem["severity"], problem["file"]) == ("warning", spare.name)
+    assert len(orders.lines("read", "orders")) == 5
+    assert not spare.exists(), "the next opening removes it"
 
 
 def contents(directory):

@@ -39,6 +39,7 @@ def seal(pieces: Sequence[Piece]) -> pa.Table:
     made["entry"] = spread.same([part.index for part in parts], pa.int64())
     made["row"] = spread.growing([part.row for part in parts]).cast(pa.int32())
     made["stored_at"] = spread.same([part.time_ms for part in parts], TIME)
+    made["priority"] = made["priority"].fill_null(0)
     made["created_at"] = pc.coalesce(made["created_at"], made["stored_at"])
     made["origin"] = origins_of([part.origin for part in parts], spread)
     return pa.Table.from_arrays([made[name] for name in SCHEMA.names], schema=SCHEMA)
@@ -49,6 +50,7 @@ def unseal(table: pa.Table) -> pa.RecordBatch:
     columns = {}
     for field in FIELDS:
         values = table[field.name].combine_chunks()
-        if values.null_count < len(values):
+        given = pc.not_equal(values, 0) if field.name == "priority" else values.is_valid()
+        if pc.any(given).as_py():
             columns[field.name] = values.chunk(0) if isinstance(values, pa.ChunkedArray) else values
     return assemble(columns)

@@ -14,6 +14,7 @@ from quiver.cli import (
     ledger,
     read,
     receive,
+    seal,
     send,
     sql,
     topics,
@@ -40,7 +41,7 @@ class Root(TyperGroup):
 
 
 ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "sql", "export", "import", "trace",
-         "ledger", "doctor", "bench", "demo"]  # fmt: skip
+         "ledger", "seal", "doctor", "bench", "demo"]  # fmt: skip
 
 app = typer.Typer(
     name="quiver",
@@ -95,6 +96,7 @@ app.command("export", epilog=transfer.EXPORT_EPILOG)(transfer.export)
 app.command("import", epilog=transfer.IMPORT_EPILOG)(transfer.import_)
 app.command("trace", epilog=ledger.TRACE_EPILOG)(ledger.trace)
 app.command("ledger", epilog=ledger.LEDGER_EPILOG)(ledger.ledger)
+app.command("seal", epilog=seal.EPILOG)(seal.seal)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("demo", epilog=demonstrate.EPILOG)(demonstrate.demo)

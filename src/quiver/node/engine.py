@@ -437,7 +437,7 @@ class Snapshot:
         self.page.save(rest)
         for write, source in self.writes:
             name = write.segment.name
-            groups = _groups(source)
+            groups = _groups(source, rest)
             write.segment.blocks = segment.write(self.files, name, write.topic_name, groups, rest)
         if self.writes:
             self.files.sync_directory()
@@ -446,22 +446,30 @@ class Snapshot:
         self.page.tidy(rest)
 
 
-def _groups(source: Source) -> Iterator[pa.Table]:
-    """The messages in row groups."""
+def _groups(source: Source, rest: Callable[[], None]) -> Iterator[pa.Table]:
+    """The messages in row groups, with a `rest` now and then also where there are very many pieces."""
+    done: list[pa.Table] = []
     gathered: list[Piece] = []
     nbytes = rows = 0
     for piece in source.pieces():
+        rest()
         each = max(piece.batch.nbytes // piece.batch.num_rows, 1)
-        done = 0
-        while done < piece.part.count:
+        at = 0
+        while at < piece.part.count:
             room = max((limits.SEGMENT_GROUP_BYTES - nbytes) // each, 1)
-            count = min(piece.part.count - done, room, limits.SEGMENT_GROUP_ROWS - rows)
-            gathered.append(Piece(piece.batch, piece.at + done, piece.part.cut(done, count)))
-            done += count
+            count = min(piece.part.count - at, room, limits.SEGMENT_GROUP_ROWS - rows)
+            gathered.append(Piece(piece.batch, piece.at + at, piece.part.cut(at, count)))
+            at += count
             rows += count
             nbytes += count * each
-            if nbytes >= limits.SEGMENT_GROUP_BYTES or rows >= limits.SEGMENT_GROUP_ROWS:
-                yield sealed.seal(gathered)
-                gathered, nbytes, rows = [], 0, 0
+            full = nbytes >= limits.SEGMENT_GROUP_BYTES or rows >= limits.SEGMENT_GROUP_ROWS
+            if full or len(gathered) == limits.SEAL_PIECES_MAX:
+                done.append(sealed.seal(gathered))
+                gathered = []
+            if full:
+                yield pa.concat_tables(done)
+                done, nbytes, rows = [], 0, 0
     if gathered:
-        yield sealed.seal(gathered)
+        done.append(sealed.seal(gathered))
+    if done:
+        yield pa.concat_tables(done)

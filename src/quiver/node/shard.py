@@ -199,6 +199,7 @@ class Shard:
         self._waiters: dict[int, list[_Waiter]] = {}  # by topic
         self._no_tick_before_ms = 0
         self._saver: Thread | None = None  # writes a snapshot
+        self._late = False  # it is not done yet, and the next one is due
         self._seals: list[_Seal] = []  # wait for a snapshot that seals everything
         self._sealing: list[_Seal] = []  # and for the one that is being written
         self._chores_ms = clock.now_ms() + limits.CHORES_SECONDS * 1000
@@ -404,7 +405,8 @@ class Shard:
             self._do_chores(round_, now_ms)
         while round_.proposals:
             round_ = self._commit(round_, now_ms)
-        if self._saver is None and (self._seals or self._engine.wants_snapshot):
+        self._late = self._engine.wants_snapshot
+        if self._saver is None and (self._seals or self._late):
             self._snapshot(now_ms)
 
     def _commit(self, round_: _Round, now_ms: int) -> _Round:
@@ -542,7 +544,7 @@ class Shard:
 
     def _snapshot(self, now_ms: int) -> None:
         """Take the state now and save it in a thread of its own; the log shrinks when that is done."""
-        self._sealing, self._seals = self._seals, []
+        self._sealing, self._seals, self._late = self._seals, [], False
         made = self._engine.begin_snapshot(now_ms, seal_all=bool(self._sealing))
         self._saver = Thread(target=self._save, args=(made,), name="quiver-snapshot", daemon=True)
         self._saver.start()
@@ -550,7 +552,7 @@ class Shard:
     def _save(self, made: Snapshot) -> None:
         problem: Exception | None = None
         try:
-            made.save(_Pace(lambda: self._closing).rest)
+            made.save(_Pace(lambda: self._closing or self._late).rest)
         except Exception as error:  # noqa: BLE001  # it is the shard's thread that must stop
             problem = error
         self._inbox.put(_Do(lambda: self._saved(made, problem)))
@@ -597,7 +599,11 @@ _NOTHING = Source(BatchCache(0), ())
 
 
 class _Pace:
-    """Rests as long as the work before took, so that those who wait for an answer do not notice."""
+    """Rests as long as the work before took, so that those who wait for an answer do not notice.
+
+    It may be called as often as one likes: others get Python's lock at least once a millisecond of
+    work, and by themselves would get it after five.
+    """
 
     def __init__(self, hurry: Callable[[], bool]) -> None:
         self._hurry = hurry
@@ -605,6 +611,8 @@ class _Pace:
 
     def rest(self) -> None:
         worked = time.perf_counter() - self._since
+        if worked < limits.SEAL_WORK_SECONDS_MIN:
+            return
         if not self._hurry():
             time.sleep(min(worked, limits.SEAL_REST_SECONDS_MAX))
         self._since = time.perf_counter()

@@ -118,7 +118,7 @@ def _inspect_segments(files: Files, needed: list[Named]) -> Iterator[Finding]:
             f"partition {one.partition} of {topic}, offsets {one.starts[0]} to {one.ends[-1] - 1}"
         )
         if one.name not in there:
-            text = f"the file is missing: {count:,} messages of {which} cannot be read"
+            text = f"the file is missing: {count:,} messages of {which}, cannot be read"
             yield Finding(one.name, 0, "error", text, "missing")
             continue
         try:
@@ -126,7 +126,8 @@ def _inspect_segments(files: Files, needed: list[Named]) -> Iterator[Finding]:
             rows = file.verify()
             file.close()
         except StorageError as error:
-            text = f"{error} Affected: {count:,} messages of {which}"
+            why = str(error).removeprefix(f"{one.name} is ").removesuffix(f" {segment.REMEDY}")
+            text = f"{why} {count:,} messages of {which}, cannot be read"
             yield Finding(one.name, 0, "error", text, _kind(error))
             continue
         if rows != count:

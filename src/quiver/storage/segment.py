@@ -40,7 +40,7 @@ VERSION: Final = "1"
 LEVEL: Final = 1  # of zstd: higher ones take the processor that foreground work needs
 FEW_VALUES: Final = ["partition", "entry", "stored_at", "key", "priority", "created_at"]
 STATISTICS: Final = ["offset", "entry", "stored_at", "key", "priority"]
-_REMEDY: Final = "Restore the file from a backup; `quiver doctor` says which messages are in it."
+REMEDY: Final = "Restore the file from a backup; `quiver doctor` says which messages are in it."
 
 
 def name_of(topic: str, number: int, partition: int, index: int, which: int) -> str:
@@ -230,7 +230,7 @@ class SegmentFile:
         self._parquet = parquet
 
     def _damaged(self, why: str) -> CorruptSegment:
-        return CorruptSegment(f"{self.name} is damaged: {why}. {_REMEDY}")
+        return CorruptSegment(f"{self.name} is damaged: {why}. {REMEDY}")
 
 
 def _bounds(group: Any, column: int) -> tuple[int, int]:
