@@ -322,3 +322,9 @@ def test_a_refused_batch_leaves_those_before_it_and_can_be_sent_again(queue):
         queue.send_batches("t", [["a"], bad], name="load")
     assert queue.send_batches("t", [["a"], ["b"]], name="load").skipped == 1
     assert drain(queue) == [b"a", b"b"]
+
+
+def test_the_ledger_is_a_table(failing):
+    query = "select event, sum(count)::int as n from ledger where topic = 'd' group by 1 order by 1"
+    found = {row["event"]: row["n"] for row in failing.sql(query).to_pylist()}
+    assert found == {"sent": 9, "leased": 9, "nacked": 9, "dead_lettered": 9}

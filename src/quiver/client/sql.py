@@ -157,11 +157,11 @@ class Session:
         self._with(table, f"create table {name} as from given")
         return name
 
-    def insert(self, name: str, table: pa.Table) -> None:
+    def insert(self, name: str, table: pa.Table | pa.RecordBatchReader) -> None:
         """More rows."""
         self._with(table, f"insert into {name} from given")
 
-    def _with(self, table: pa.Table, statement: str) -> None:
+    def _with(self, table: pa.Table | pa.RecordBatchReader, statement: str) -> None:
         self._db.register("given", table)
         try:
             self._db.execute(statement)
