@@ -596,6 +596,19 @@ def test_the_newest_of_each_key_survives_compaction_under_concurrent_writes(pric
     assert prices.stats("p").compacted == writers * rounds - len(newest)
 
 
+@pytest.mark.filterwarnings("ignore:some messages could not be read")
+def test_nothing_is_compacted_where_something_cannot_be_read(prices, world):
+    prices.send_batch("p", [Message(str(at), key=str(at % 5)) for at in range(50)])
+    prices.seal()
+    prices.send_batch("p", [Message(str(at), key=str(at % 5)) for at in range(50)])
+    prices = world.reopen()
+    for file in world.path.glob("p@*.parquet"):
+        file.write_bytes(bytes(file.stat().st_size))
+    with pytest.raises(quiver.CorruptSegment):
+        prices.compact("p")
+    assert prices.stats("p").compacted == 0
+
+
 def test_closing_the_queue_ends_a_compaction(prices, monkeypatch):
     monkeypatch.setattr(limits, "COMPACT_PAGE_MESSAGES", 1)
     prices.send_batch("p", [Message(str(at), key=str(at % 5)) for at in range(300)])
