@@ -627,3 +627,13 @@ def test_retention_warns_of_nothing_by_default(queue, clock):
             queue.send("t", str(at))
             clock.advance(DAY)
         assert len(drain(queue)) == 5
+
+
+def test_what_is_moved_one_by_one_has_each_its_own_time(queue, clock):
+    queue.create_topic("h", retention="forever")
+    queue.send_batch("h", [b"a", b"b"])
+    for body in (b"a", b"b"):
+        clock.advance(60)
+        assert queue.redrive("h", to="h", where=lambda record, body=body: record.body == body) == 1
+    assert bodies(queue.read("h", start=ago(clock, 0))) == [b"b"]
+    assert bodies(queue.read("h", start=ago(clock, 60))) == [b"a", b"b"]
