@@ -596,6 +596,19 @@ def test_the_newest_of_each_key_survives_compaction_under_concurrent_writes(pric
     assert prices.stats("p").compacted == writers * rounds - len(newest)
 
 
+@pytest.mark.filterwarnings("ignore:some messages could not be read")
+def test_nothing_is_compacted_where_something_cannot_be_read(prices, world):
+    prices.send_batch("p", [Message(str(at), key=str(at % 5)) for at in range(50)])
+    prices.seal()
+    prices.send_batch("p", [Message(str(at), key=str(at % 5)) for at in range(50)])
+    prices = world.reopen()
+    for file in world.path.glob("p@*.parquet"):
+        file.write_bytes(bytes(file.stat().st_size))
+    with pytest.raises(quiver.CorruptSegment):
+        prices.compact("p")
+    assert prices.stats("p").compacted == 0
+
+
 def test_closing_the_queue_ends_a_compaction(prices, monkeypatch):
     monkeypatch.setattr(limits, "COMPACT_PAGE_MESSAGES", 1)
     prices.send_batch("p", [Message(str(at), key=str(at % 5)) for at in range(300)])
@@ -614,3 +627,13 @@ def test_retention_warns_of_nothing_by_default(queue, clock):
             queue.send("t", str(at))
             clock.advance(DAY)
         assert len(drain(queue)) == 5
+
+
+def test_what_is_moved_one_by_one_has_each_its_own_time(queue, clock):
+    queue.create_topic("h", retention="forever")
+    queue.send_batch("h", [b"a", b"b"])
+    for body in (b"a", b"b"):
+        clock.advance(60)
+        assert queue.redrive("h", to="h", where=lambda record, body=body: record.body == body) == 1
+    assert bodies(queue.read("h", start=ago(clock, 0))) == [b"b"]
+    assert bodies(queue.read("h", start=ago(clock, 60))) == [b"a", b"b"]

@@ -148,7 +148,7 @@ class AsyncQueue:
     async def alter_topic(self, topic: str, **changes: Any) -> None:
         """Change a topic's policy. Takes the arguments of `create_topic`, those that shall change.
 
-        `partitions`, `order`, `fair` and `partition_by` stay as they are.
+        `partitions`, `order`, `fair`, `partition_by` and `ledger` stay as they are.
         """
         await run(self._flows.alter_topic(topic, changes))
 

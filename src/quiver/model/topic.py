@@ -102,8 +102,8 @@ class TopicPolicy:
         return None
 
 
-# What may change while messages are there. The rest decides where messages are and in which order
-# they were promised.
+# What may change while messages are there. The rest decides where messages are, in which order they
+# were promised, and what is known about them.
 ALTERABLE: Final = (
     "retention",
     "keep_unsettled",
@@ -132,10 +132,7 @@ def how_to_change(names: list[str]) -> str:
     """What can be done about fields of a policy that should be others."""
     fixed = list(dict.fromkeys(argument_of(name) for name in names if name not in ALTERABLE))
     if fixed:
-        return (
-            f"{', '.join(fixed)} cannot be changed, because messages are where they are: use it as "
-            "it is, or delete it first"
-        )
+        return f"{', '.join(fixed)} cannot be changed: use it as it is, or delete it first"
     words = ", ".join(map(argument_of, names))
     return f"use it as it is, or change {words} with alter_topic"
 

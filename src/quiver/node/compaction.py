@@ -304,7 +304,7 @@ class Compactor:
         except BaseException as error:
             for ticket in tickets:
                 ticket.fail(error)
-            if not isinstance(error, QuiverError):
+            if not isinstance(error, QuiverError | Warning):  # of which a user may make errors
                 raise
             # Closed, deleted, altered or damaged: not again soon.
             result = Result(0, NEVER, _later_ms(self._now_ms()))

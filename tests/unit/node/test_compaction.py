@@ -1,11 +1,17 @@
 """What a scan of a partition picks, beside the plainest way to say it."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quiver import limits
-from quiver.node.compaction import Scan, TooManyKeys
+from quiver.core.delivery import Delivery
+from quiver.model.commands import CreateTopic, Entry, Found
+from quiver.model.topic import Retention, TopicPolicy
+from quiver.node.compaction import Compactor, Scan, TooManyKeys
+from quiver.node.tickets import Ticket
 
 NOW_MS = 10**12
 KEEP_MS = limits.TOMBSTONE_KEEP_SECONDS * 1000
@@ -76,3 +82,40 @@ def test_few_picks_are_not_worth_an_entry():
     assert scan.take(at_least=3) == ()
     assert scan.take(at_least=2) == ((0, 2),)
     assert scan.take() == ()
+
+
+class Slow:
+    """A shard that answers when it is told to."""
+
+    def __init__(self):
+        self.core = Delivery()
+        self.core.apply(Entry(1, NOW_MS, Found(b"secret", NOW_MS)))
+        policy = TopicPolicy(retention=Retention(compact=True))
+        self.core.apply(Entry(2, NOW_MS, CreateTopic("p", policy)))
+        self.asked: list[Ticket[Any]] = []
+        self.first: Ticket[None] = Ticket()
+
+    def ask(self, question):
+        ticket: Ticket[Any] = Ticket()
+        self.asked.append(ticket)
+        if len(self.asked) == 1:
+            self.first.resolve(None)
+        return ticket
+
+    def propose(self, command):
+        raise AssertionError("there is nothing to drop")
+
+
+def test_a_topic_is_not_due_while_it_is_read_nor_soon_after():
+    shard = Slow()
+    compactor = Compactor(shard, lambda: NOW_MS)
+    compactor.start_due(shard.core, NOW_MS)
+    shard.first.wait()
+    compactor.start_due(shard.core, NOW_MS)
+    thread = compactor._thread
+    assert thread is not None
+    shard.asked[0].resolve([0])  # an empty partition: the pass is over
+    thread.join()
+    compactor.start_due(shard.core, NOW_MS)
+    compactor.close()
+    assert len(shard.asked) == 1

@@ -66,6 +66,7 @@ class Partition:
             and last.end == first
             and last.index == index
             and last.row + last.count == row
+            and last.time_ms == time_ms
             and last.columns is columns
             and last.origin is None
             and origin is None
