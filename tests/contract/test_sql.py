@@ -89,6 +89,8 @@ def test_text_and_json_are_null_where_the_body_is_neither(queue):
         "reason + 1",
         "*",
         "",
+        "not " * 20_000 + "true",
+        "(" * 5_000 + "true" + ")" * 5_000,
         "\ud800",
         "x" * (limits.SQL_CHARS_MAX + 1),
     ],
@@ -181,6 +183,16 @@ def test_a_question_counts_dead_letters_by_reason(failing):
 
 def test_a_name_with_a_dot_needs_no_quotes(failing):
     assert failing.sql("select count(*) as n from d.dlq").to_pylist() == [{"n": 9}]
+
+
+def test_no_name_of_a_topic_is_in_the_way(queue):
+    for topic in ("given", "stored.t0", "main", "pg_catalog.x", "Other"):
+        queue.create_topic(topic)
+        queue.send(topic, topic)
+    query = "select a.text || b.text || c.text || d.text || e.text || f.text as all from {}"
+    tables = 'given a, stored.t0 b, main c, "pg_catalog.x" d, "Other" e, "stored.t0" f'
+    (row,) = queue.sql(query.format(tables)).to_pylist()
+    assert row["all"] == "givenstored.t0mainpg_catalog.xOtherstored.t0"
 
 
 def test_topics_can_be_joined(failing):

@@ -17,7 +17,8 @@ def ask(flows: Flows, query: str) -> Flow[pa.Table]:
     question: Question = yield Work(lambda: Question(query))
     try:
         topics = yield from flows.topics()
-        for name, parts in question.names.items():
+        for parts in question.names:
+            name = ".".join(parts)
             if name in topics:
                 yield from _load(flows, question, name, parts)
             elif name == LEDGER:
@@ -33,7 +34,7 @@ def ask(flows: Flows, query: str) -> Flow[pa.Table]:
         question.close()
 
 
-def _load(flows: Flows, question: Question, name: str, parts: list[str]) -> Flow[None]:
+def _load(flows: Flows, question: Question, name: str, parts: tuple[str, ...]) -> Flow[None]:
     if len(parts) > 2:
         raise InvalidRequest(f'topic {name} must be in double quotes here: "{name}"')
     session = question.session
@@ -54,4 +55,4 @@ def _load_ledger(flows: Flows, question: Question) -> Flow[None]:
         raise TopicNotFound("there is no topic 'ledger', and this queue keeps no ledger")
     table: pa.Table = yield from ledger()
     stored: str = yield Work(lambda: question.session.create(table))
-    question.session.show(stored, [LEDGER], "*")
+    question.session.show(stored, (LEDGER,), "*")
