@@ -233,6 +233,21 @@ def test_pending_says_what_some_group_has_before_it(queue):
     assert queue.sql("select count(*) as n from kept").to_pylist() == [{"n": 4}]
 
 
+def test_the_ledger_is_a_table_and_can_be_joined(failing):
+    counts = "select event, sum(count)::int as n from ledger where topic = 'd' group by event"
+    assert {row["event"]: row["n"] for row in failing.sql(counts).to_pylist()} == {
+        "sent": 9, "leased": 9, "nacked": 9, "dead_lettered": 9,
+    }  # fmt: skip
+    query = """
+        select distinct l."group" as who, l.reason from ledger l
+        join d.dlq on d.dlq.origin_offset = l."offset" and l.event = 'dead_lettered'
+        where json.amount = 4
+    """
+    assert failing.sql(query).to_pylist() == [{"who": "g", "reason": "Timeout: slow"}]
+    failing.create_topic("ledger")
+    assert failing.sql("select * from ledger").num_rows == 0, "a topic of that name comes first"
+
+
 def test_a_question_about_an_empty_topic_or_none_at_all(queue):
     assert queue.sql("select * from t").num_rows == 0
     assert queue.sql("select 1 as one").to_pylist() == [{"one": 1}]

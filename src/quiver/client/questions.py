@@ -50,9 +50,10 @@ def _load(flows: Flows, question: Question, name: str, parts: tuple[str, ...]) -
 
 def _load_ledger(flows: Flows, question: Question) -> Flow[None]:
     """The one place where the name `ledger` gets a meaning, unless a topic has it."""
-    ledger = getattr(flows, LEDGER, None)
-    if ledger is None:
-        raise TopicNotFound("there is no topic 'ledger', and this queue keeps no ledger")
-    table: pa.Table = yield from ledger()
-    stored: str = yield Work(lambda: question.session.create(table))
-    question.session.show(stored, (LEDGER,), "*")
+    session = question.session
+    with refusing("the ledger cannot be loaded"):
+        reader: pa.RecordBatchReader = yield from flows.ledger_reader(None, None, None)
+        stored: str = yield Work(lambda: session.create(reader.schema.empty_table()))
+        while (batch := (yield Work(lambda: next(reader, None)))) is not None:
+            yield Work(partial(session.insert, stored, pa.Table.from_batches([batch])))
+        session.show(stored, (LEDGER,), "*")
