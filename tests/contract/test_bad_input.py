@@ -337,7 +337,9 @@ def test_other_bad_options(unchanged):
     refused(InvalidRequest, "guarantee must be one of", unchanged.create_group, "t", "new",
             guarantee="exactly-once")  # fmt: skip
     refused(InvalidRequest, "consumer must be a str", unchanged.receive, "t", "g", consumer=5)
-    refused(InvalidRequest, "where must be a function", unchanged.redrive, "d", where="reason = 1")
+    refused(InvalidRequest, "where must be a condition", unchanged.redrive, "d", where=1)
+    refused(InvalidRequest, "where is not a cond", unchanged.redrive, "d", where="reason = ")
+    refused(InvalidRequest, "name must be a str", unchanged.send_batches, "t", [[b"x"]], name=1)
     refused(
         InvalidRequest, "start= or offset=", lambda: list(unchanged.read("t", start=1, offset=1))
     )

@@ -89,6 +89,8 @@ def test_text_and_json_are_null_where_the_body_is_neither(queue):
         "reason + 1",
         "*",
         "",
+        "not " * 20_000 + "true",
+        "(" * 5_000 + "true" + ")" * 5_000,
         "\ud800",
         "x" * (limits.SQL_CHARS_MAX + 1),
     ],
@@ -183,6 +185,16 @@ def test_a_name_with_a_dot_needs_no_quotes(failing):
     assert failing.sql("select count(*) as n from d.dlq").to_pylist() == [{"n": 9}]
 
 
+def test_no_name_of_a_topic_is_in_the_way(queue):
+    for topic in ("given", "stored.t0", "main", "pg_catalog.x", "Other"):
+        queue.create_topic(topic)
+        queue.send(topic, topic)
+    query = "select a.text || b.text || c.text || d.text || e.text || f.text as all from {}"
+    tables = 'given a, stored.t0 b, main c, "pg_catalog.x" d, "Other" e, "stored.t0" f'
+    (row,) = queue.sql(query.format(tables)).to_pylist()
+    assert row["all"] == "givenstored.t0mainpg_catalog.xOtherstored.t0"
+
+
 def test_topics_can_be_joined(failing):
     query = """
         with early as (select * from "d.dlq" where json.amount < 2)
@@ -219,6 +231,21 @@ def test_pending_says_what_some_group_has_before_it(queue):
             delivery.ack()
     assert queue.sql(pending).to_pylist() == [{"found": "ad"}]
     assert queue.sql("select count(*) as n from kept").to_pylist() == [{"n": 4}]
+
+
+def test_the_ledger_is_a_table_and_can_be_joined(failing):
+    counts = "select event, sum(count)::int as n from ledger where topic = 'd' group by event"
+    assert {row["event"]: row["n"] for row in failing.sql(counts).to_pylist()} == {
+        "sent": 9, "leased": 9, "nacked": 9, "dead_lettered": 9,
+    }  # fmt: skip
+    query = """
+        select distinct l."group" as who, l.reason from ledger l
+        join d.dlq on d.dlq.origin_offset = l."offset" and l.event = 'dead_lettered'
+        where json.amount = 4
+    """
+    assert failing.sql(query).to_pylist() == [{"who": "g", "reason": "Timeout: slow"}]
+    failing.create_topic("ledger")
+    assert failing.sql("select * from ledger").num_rows == 0, "a topic of that name comes first"
 
 
 def test_a_question_about_an_empty_topic_or_none_at_all(queue):

@@ -17,7 +17,8 @@ def ask(flows: Flows, query: str) -> Flow[pa.Table]:
     question: Question = yield Work(lambda: Question(query))
     try:
         topics = yield from flows.topics()
-        for name, parts in question.names.items():
+        for parts in question.names:
+            name = ".".join(parts)
             if name in topics:
                 yield from _load(flows, question, name, parts)
             elif name == LEDGER:
@@ -33,7 +34,7 @@ def ask(flows: Flows, query: str) -> Flow[pa.Table]:
         question.close()
 
 
-def _load(flows: Flows, question: Question, name: str, parts: list[str]) -> Flow[None]:
+def _load(flows: Flows, question: Question, name: str, parts: tuple[str, ...]) -> Flow[None]:
     if len(parts) > 2:
         raise InvalidRequest(f'topic {name} must be in double quotes here: "{name}"')
     session = question.session
@@ -53,5 +54,6 @@ def _load_ledger(flows: Flows, question: Question) -> Flow[None]:
     with refusing("the ledger cannot be loaded"):
         reader: pa.RecordBatchReader = yield from flows.ledger_reader(None, None, None)
         stored: str = yield Work(lambda: session.create(reader.schema.empty_table()))
-        yield Work(lambda: session.insert(stored, reader))
-        session.show(stored, [LEDGER], "*")
+        while (batch := (yield Work(lambda: next(reader, None)))) is not None:
+            yield Work(partial(session.insert, stored, pa.Table.from_batches([batch])))
+        session.show(stored, (LEDGER,), "*")

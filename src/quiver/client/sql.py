@@ -52,6 +52,9 @@ COLUMNS: Final = ", ".join(
     '"offset"' if name == "offset" else name
     for name in (*PLAIN, "text", "json", *REST, PENDING, *FLAT)
 )
+# No topic has a space in its name, so these are never in the way of one.
+GIVEN: Final = "quiver given"
+STORED: Final = '"quiver stored"'
 INTERRUPT_SECONDS: Final = 0.1  # between two requests to end a query
 NO_CONDITION: Final = "where is not a condition on one message"
 NO_SELECT: Final = "the query is not one SELECT"
@@ -124,14 +127,19 @@ class Session:
         )
         self._db.execute(
             "set TimeZone = 'UTC'; set enable_external_access = false; "
-            "set lock_configuration = true; create schema stored"
+            f"set lock_configuration = true; create schema {STORED}"
         )
         self._loaded = 0
 
     def parsed(self, query: str, what: str) -> Any:
         """The tree of one SELECT; anything else is refused as `what`."""
         ((text,),) = self._db.execute("select json_serialize_sql(?)", [query]).fetchall()
-        tree = json.loads(text)
+        try:
+            tree = json.loads(text)
+        except RecursionError:
+            raise InvalidRequest(
+                f"{what} that can be understood: it is nested too deeply"
+            ) from None
         if tree["error"]:
             said = [what]
             if tree["error_type"] != "not implemented":  # which is all that is no SELECT
@@ -143,32 +151,33 @@ class Session:
 
     def chosen(self, messages: pa.Table, expression: Any) -> pa.Table:
         """Partition and offset of the messages that an expression is true for."""
-        self._db.register("given", messages)
-        try:
-            seen = self._db.sql(f"select {SELECTED} from given")  # noqa: S608  # our own words
+        with self._given(messages) as given:
+            seen = self._db.sql(f"select {SELECTED} from {given}")  # noqa: S608  # our own words
             return seen.filter(expression).select('partition, "offset"').to_arrow_table()
-        finally:
-            self._db.unregister("given")
 
     def create(self, table: pa.Table) -> str:
         """A table of the columns of this one, and its rows; its name."""
-        name = f"stored.t{self._loaded}"
+        name = f"{STORED}.t{self._loaded}"
         self._loaded += 1
-        self._with(table, f"create table {name} as from given")
+        with self._given(table) as given:
+            self._db.execute(f"create table {name} as from {given}")
         return name
 
-    def insert(self, name: str, table: pa.Table | pa.RecordBatchReader) -> None:
+    def insert(self, name: str, table: pa.Table) -> None:
         """More rows."""
-        self._with(table, f"insert into {name} from given")
+        with self._given(table) as given:
+            self._db.execute(f"insert into {name} from {given}")
 
-    def _with(self, table: pa.Table | pa.RecordBatchReader, statement: str) -> None:
-        self._db.register("given", table)
+    @contextmanager
+    def _given(self, table: pa.Table) -> Iterator[str]:
+        """A table that DuckDB can see, in this block; its name."""
+        self._db.register(GIVEN, table)
         try:
-            self._db.execute(statement)
+            yield f'"{GIVEN}"'
         finally:
-            self._db.unregister("given")
+            self._db.unregister(GIVEN)
 
-    def show(self, stored: str, parts: list[str], selected: str) -> None:
+    def show(self, stored: str, parts: tuple[str, ...], selected: str) -> None:
         """Let queries see a stored table under a name, which may be written as schema.table."""
         path = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
         if len(parts) > 1:
@@ -281,17 +290,16 @@ def _distinct(table: pa.Table) -> pa.Table:
     return table.rename_columns(names)
 
 
-def _names(tree: Any) -> tuple[dict[str, list[str]], set[str]]:
-    """What a query takes rows from, each name with the parts it was written in; what `with` names."""
-    found: dict[str, list[str]] = {}
+def _names(tree: Any) -> tuple[list[tuple[str, ...]], set[str]]:
+    """What a query takes rows from, each name in the parts it was written in; what `with` names."""
+    found: set[tuple[str, ...]] = set()
     given: set[str] = set()
     for node in _nodes(tree):
         given |= {entry["key"].lower() for entry in node.get("cte_map", {}).get("map", ())}
         if node.get("type") == "BASE_TABLE":
             written = (node["catalog_name"], node["schema_name"], node["table_name"])
-            parts = [part for part in written if part]
-            found[".".join(parts)] = parts
-    return dict(sorted(found.items())), given
+            found.add(tuple(part for part in written if part))
+    return sorted(found), given
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
