@@ -128,8 +128,11 @@ class Source:
         self._cache = cache
         self._parts = parts
 
-    def pieces(self) -> Iterator[Piece]:
-        """The messages, in order. What is damaged is left out with a warning, if there is more."""
+    def pieces(self, *, whole: bool = False) -> Iterator[Piece]:
+        """The messages, in order. What is damaged is left out with a warning, if there is more.
+
+        Who needs the `whole` of it gets the error at once.
+        """
         damage: CorruptSegment | None = None
         found = False
         for part, where in self._parts:
@@ -138,6 +141,8 @@ class Source:
                     yield piece
                     found = True
             except CorruptSegment as error:
+                if whole:
+                    raise
                 damage = error
         if damage is not None:
             if not found:
@@ -204,6 +209,7 @@ class Engine:
         self._opened = lru_cache(limits.SEGMENT_FILES_OPEN_MAX)(self._open_segment)
         self._entries = core.index  # applied when the last snapshot was made
         self._snapshot_bytes = 0
+        self._spared: set[str] | None = None  # segments that are not rewritten: one is damaged
         self._full = False  # the disk has refused something since the last snapshot
         self._dead_bytes = 0  # of the log, when a snapshot was last tried on a full disk
 
@@ -377,7 +383,9 @@ class Engine:
             plan = self.segments.plan(
                 self.core,
                 lambda index: self.wal.file_of(index) not in (None, *leaving),
+                lambda index: self.wal.file_of(index) is not None,
                 write=not self._full,
+                spared=self._spared,
             )
             state = codec.encode_state([self.core.dump(), self.wal.places(plan.logged)])
         self._entries = self.core.index
@@ -395,6 +403,18 @@ class Engine:
         self._clean()
         self._full = False
         self._dead_bytes = 0
+
+    def spare_segments(self, made: "Snapshot") -> bool:
+        """Something that was to be rewritten is damaged: leave all of it where it is from now on.
+
+        Rewriting would drop what cannot be read, and with it the file that a backup could mend.
+        False if that is no help, because it was so already.
+        """
+        doomed = {one.name for one in self.segments} - {one.name for one in made.plan.segments}
+        helps = self._spared is None or not doomed <= self._spared
+        self._spared = doomed | (self._spared or set())
+        self._clean()
+        return helps
 
     def drop_snapshot(self) -> None:
         """There was no room for the snapshot: try again when it would free more."""
@@ -451,7 +471,7 @@ def _groups(source: Source, rest: Callable[[], None]) -> Iterator[pa.Table]:
     done: list[pa.Table] = []
     gathered: list[Piece] = []
     nbytes = rows = 0
-    for piece in source.pieces():
+    for piece in source.pieces(whole=True):
         rest()
         each = max(piece.batch.nbytes // piece.batch.num_rows, 1)
         at = 0

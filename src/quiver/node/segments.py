@@ -11,7 +11,7 @@ it a place of its own.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, Final, NamedTuple
 
 from quiver import limits
@@ -156,10 +156,20 @@ class Segments:
         """Every segment that may hold messages of an entry."""
         return [one for one in self if one.first_entry <= index <= one.last_entry]
 
-    def plan(self, core: Delivery, stays: Callable[[int], bool], *, write: bool) -> Plan:
+    def plan(
+        self,
+        core: Delivery,
+        stays: Callable[[int], bool],
+        logged_at_all: Callable[[int], bool],
+        *,
+        write: bool,
+        spared: Collection[str] | None = None,
+    ) -> Plan:
         """What to write now; `stays` says whether the log has an entry and keeps it.
 
-        Unless it may `write`, only segments that nobody needs are taken off the table.
+        Unless it may `write`, only segments that nobody needs are taken off the table. Once some of
+        them could not be read there are those to be `spared`: they and letters astray are left as
+        they are, because what cannot be read must not be lost on the way either.
         """
         writes: list[Write] = []
         logged: dict[int, None] = {}
@@ -170,13 +180,13 @@ class Segments:
             for partition in topic.partitions:
                 work = _Work(self.shelf(topic.number, partition.number), partition)
                 work.look(stays, logged)
+                if spared is not None or not write:
+                    strays |= work.leave_strays(logged_at_all)
+                made = []
                 if write:
-                    room -= work.rewrite(room)
+                    room -= work.rewrite(room, spared or ())
                     made = work.writes(topic, core.index, len(writes))
                     writes += made
-                else:
-                    strays |= {extent.index: None for extent, _, _ in work.moving}
-                    made = []
                 found = [*work.kept(), *(one.segment for one in made)]
                 if found:
                     shelves[topic.number, partition.number] = Shelf(found)
@@ -218,18 +228,23 @@ class _Work:
                         self.moving.append(piece)
         self._kept = [one for one in self._shelf.segments if one.name in self._alive]
 
-    def rewrite(self, room: int) -> int:
+    def leave_strays(self, logged_at_all: Callable[[int], bool]) -> dict[int, None]:
+        """Do not give a place to letters whose bytes are in another segment; return their entries."""
+        strays = [piece for piece in self.moving if not logged_at_all(piece[0].index)]
+        self.moving = [piece for piece in self.moving if logged_at_all(piece[0].index)]
+        return {extent.index: None for extent, _, _ in strays}
+
+    def rewrite(self, room: int, spared: Collection[str]) -> int:
         """Move what is left of segments that are mostly dead, or small and many; how many bytes."""
-        left = {one.name: sum(e - s for s, e in self._alive[one.name]) for one in self._kept}
+        movable = [one for one in self._kept if one.name not in spared]
+        left = {one.name: sum(e - s for s, e in self._alive[one.name]) for one in movable}
         small = [
             one
-            for one in self._kept
+            for one in movable
             if one.nbytes * left[one.name] // one.count * SMALL < limits.SEGMENT_BYTES
         ]
         doomed = small if len(small) > limits.SEGMENTS_SMALL_MAX else []
-        doomed += [
-            one for one in self._kept if 2 * left[one.name] < one.count and one not in doomed
-        ]
+        doomed += [one for one in movable if 2 * left[one.name] < one.count and one not in doomed]
         moved = 0
         for one in doomed:
             nbytes = one.nbytes * left[one.name] // one.count

@@ -26,7 +26,7 @@ from quiver.batches.attributes import attributes_of
 from quiver.batches.codec import BytesLike
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
-from quiver.errors import DiskFull, Overloaded, QueueClosed, StorageFailed
+from quiver.errors import CorruptSegment, DiskFull, Overloaded, QueueClosed, StorageFailed
 from quiver.model.commands import Command, Receive, Run, Send, Tick
 from quiver.model.replies import Outcome, Placed, Received, SentMany
 from quiver.model.topic import TopicPolicy
@@ -564,11 +564,15 @@ class Shard:
             self._engine.finish_snapshot(made)
             for request in sealed:
                 request.ticket.resolve(None)
+        elif isinstance(problem, CorruptSegment) and self._engine.spare_segments(made):
+            self._seals = sealed + self._seals
+            self._snapshot(self.clock.now_ms())
         elif isinstance(problem, DiskFull):
             self._engine.drop_snapshot()
             for request in sealed:
                 request.ticket.fail(problem)
         else:
+            self._sealing = sealed  # to be told like everybody else
             raise problem
 
     def _release_all(self) -> None:
