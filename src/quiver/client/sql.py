@@ -6,13 +6,15 @@ becomes an InvalidRequest in its own words. DuckDB is optional and loaded when s
 """
 
 import json
-from collections.abc import Container, Iterator
+import time
+from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
+from functools import wraps
 from importlib import import_module
 from itertools import count
 from tempfile import TemporaryDirectory
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -56,8 +58,12 @@ COLUMNS: Final = ", ".join(
 GIVEN: Final = "quiver given"
 STORED: Final = '"quiver stored"'
 INTERRUPT_SECONDS: Final = 0.1  # between two requests to end a query
+CLOSE_TRIES: Final = 100  # in case a thread is busy with the database
+CLOSE_SECONDS: Final = 0.01  # between two of them
 NO_CONDITION: Final = "where is not a condition on one message"
 NO_SELECT: Final = "the query is not one SELECT"
+
+T = TypeVar("T")
 
 
 def columns_of(table: pa.Table, pending: Container[tuple[int, int]] | None = None) -> pa.Table:
@@ -92,7 +98,7 @@ class Predicate:
             self.close = stack.pop_all().close
 
     def _parsed(self, where: str) -> Any:
-        expression = self._session.duckdb.SQLExpression(where)  # one, whole, and nothing after it
+        expression = self._session.expression(where)
         tree = self._session.parsed(f"select 1 where ({where}\n)", NO_CONDITION)
         if any(node.get("class") == "SUBQUERY" for node in _nodes(tree)):
             raise InvalidRequest(
@@ -109,10 +115,38 @@ class Predicate:
         return list(zip(partitions.to_pylist(), offsets.to_pylist(), strict=True))
 
 
+def apart(method: Callable[..., T]) -> Callable[..., T]:
+    """Run a method of `Session` in a thread of its own.
+
+    A call of DuckDB is no place for a KeyboardInterrupt: a query hears of it when it is done, and an
+    import that it comes across may end the process. So the caller only waits, which Ctrl-C may end.
+    """
+
+    @wraps(method)
+    def waiting(self: "Session", *args: Any) -> T:
+        with ThreadPoolExecutor(1, thread_name_prefix="quiver-sql") as pool:
+            future = pool.submit(method, self, *args)
+            try:
+                return future.result()
+            except KeyboardInterrupt:
+                while not future.done():
+                    self.interrupt()
+                    wait([future], INTERRUPT_SECONDS)
+                raise
+
+    return waiting
+
+
 class Session:
     """A DuckDB of our own in memory, that reads what it is given and nothing else."""
 
     def __init__(self, spill: str = "") -> None:
+        self._db: Any = None
+        self._loaded = 0
+        self._open(spill)
+
+    @apart
+    def _open(self, spill: str) -> None:
         self.duckdb = _duckdb()
         self._db = self.duckdb.connect(
             ":memory:",
@@ -129,8 +163,13 @@ class Session:
             "set TimeZone = 'UTC'; set enable_external_access = false; "
             f"set lock_configuration = true; create schema {STORED}"
         )
-        self._loaded = 0
 
+    @apart
+    def expression(self, text: str) -> Any:
+        """The one expression that a text is, whole, with nothing after it."""
+        return self.duckdb.SQLExpression(text)
+
+    @apart
     def parsed(self, query: str, what: str) -> Any:
         """The tree of one SELECT; anything else is refused as `what`."""
         ((text,),) = self._db.execute("select json_serialize_sql(?)", [query]).fetchall()
@@ -149,12 +188,14 @@ class Session:
             raise InvalidRequest(f"{what}, but {len(tree['statements'])} statements")
         return tree
 
+    @apart
     def chosen(self, messages: pa.Table, expression: Any) -> pa.Table:
         """Partition and offset of the messages that an expression is true for."""
         with self._given(messages) as given:
             seen = self._db.sql(f"select {SELECTED} from {given}")  # noqa: S608  # our own words
             return seen.filter(expression).select('partition, "offset"').to_arrow_table()
 
+    @apart
     def create(self, table: pa.Table) -> str:
         """A table of the columns of this one, and its rows; its name."""
         name = f"{STORED}.t{self._loaded}"
@@ -163,6 +204,7 @@ class Session:
             self._db.execute(f"create table {name} as from {given}")
         return name
 
+    @apart
     def insert(self, name: str, table: pa.Table) -> None:
         """More rows."""
         with self._given(table) as given:
@@ -177,6 +219,7 @@ class Session:
         finally:
             self._db.unregister(GIVEN)
 
+    @apart
     def show(self, stored: str, parts: tuple[str, ...], selected: str) -> None:
         """Let queries see a stored table under a name, which may be written as schema.table."""
         path = ".".join('"' + part.replace('"', '""') + '"' for part in parts)
@@ -184,23 +227,9 @@ class Session:
             self._db.execute(f"create schema if not exists {path.rpartition('.')[0]}")
         self._db.execute(f"create view {path} as select {selected} from {stored}")  # noqa: S608
 
+    @apart
     def answer(self, query: str) -> pa.Table:
-        """The result of a query, within bounds.
-
-        For DuckDB a query is one long call, in which Python hears no Ctrl-C. So it has a thread of
-        its own, and whoever waits for it can be interrupted, and interrupts it.
-        """
-        with ThreadPoolExecutor(1, thread_name_prefix="quiver-sql") as pool:
-            future = pool.submit(self._answer, query)
-            try:
-                return future.result()
-            except KeyboardInterrupt:
-                while not future.done():
-                    self._db.interrupt()
-                    wait([future], INTERRUPT_SECONDS)
-                raise
-
-    def _answer(self, query: str) -> pa.Table:
+        """The result of a query, within bounds."""
         reader = self._db.sql(query).to_arrow_reader(limits.READ_MESSAGES_MAX)
         batches, nbytes = [], 0
         for batch in reader:
@@ -213,15 +242,25 @@ class Session:
             batches.append(batch)
         return _distinct(pa.Table.from_batches(batches, reader.schema))
 
+    def interrupt(self) -> None:
+        """End what runs, if anything does."""
+        if self._db is not None:
+            self._db.interrupt()
+
     def close(self) -> None:
         """End what may still run, and let go of everything.
 
-        A thread that a cancelled task has left behind may be in a query. It is on its way out, and
-        takes the last reference along.
+        A thread that a cancelled task has left behind may be in a query, or just about to begin it:
+        it is told until it has heard. If it does not, it takes the last reference along.
         """
-        self._db.interrupt()
-        with suppress(self.duckdb.Error):
-            self._db.close()
+        for _ in range(CLOSE_TRIES):
+            self.interrupt()
+            try:
+                self._db.close()
+            except self.duckdb.Error:
+                time.sleep(CLOSE_SECONDS)
+            else:
+                return
 
 
 class Question:

@@ -2,28 +2,30 @@
 
 import asyncio
 import tempfile
-import threading
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import quiver
+from quiver.client.sql import Question
 
 FOR_EVER = "select count(*) from range(1000000000000000) as r(i) where i % 7 = 3"
 
 
-async def until_asked() -> None:
-    def asked() -> bool:
-        return any(thread.name.startswith("quiver-sql") for thread in threading.enumerate())
-
-    while not asked():  # noqa: ASYNC110  # there is no event for it
-        await asyncio.sleep(0.01)
-
-
-async def cancel_a_query(path: Path) -> None:
+async def cancel_a_query(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async with quiver.connect_async(path) as queue:
+        asked = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        answer = Question.answer
+
+        def answering(question: Question) -> pa.Table:
+            loop.call_soon_threadsafe(asked.set)
+            return answer(question)
+
+        monkeypatch.setattr(Question, "answer", answering)
         asking = asyncio.create_task(queue.sql(FOR_EVER))
-        await until_asked()
+        await asked.wait()
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
@@ -32,5 +34,5 @@ async def cancel_a_query(path: Path) -> None:
 
 def test_a_cancelled_query_ends_and_leaves_nothing_behind(tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    asyncio.run(cancel_a_query(tmp_path / "data"))
+    asyncio.run(cancel_a_query(tmp_path / "data", monkeypatch))
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
