@@ -1043,7 +1043,7 @@ class Model:
         for partition, start in reply.behind:
             messages = topic.partitions[partition]
             assert position.partition in (None, partition)
-            assert any(message.gone for message in messages[:start])
+            assert any(message.gone or message.over(self.now_ms) for message in messages[:start])
             assert all(message.gone or message.removed for message in messages[:start])
             if position.start == "offset":
                 assert position.value < start
