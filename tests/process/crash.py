@@ -1,5 +1,6 @@
 """Starting workers, killing them, and opening what they leave behind."""
 
+import json
 import os
 import signal
 import subprocess
@@ -34,14 +35,25 @@ def start(words: list[str]) -> subprocess.Popen[str]:
     )
 
 
-def kill_after(worker: subprocess.Popen[str], seconds: float) -> tuple[str, str]:
-    """Let it work, kill it, and return all that it said."""
+def kill_after(worker: subprocess.Popen[str], path: Path, seconds: float) -> tuple[str, str]:
+    """Let it work for so long once it has begun to open `path`, kill it; return all that it said."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not has_taken(worker, path) and worker.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.005)
     try:
         said = worker.communicate(timeout=seconds)
     except subprocess.TimeoutExpired:
         os.killpg(worker.pid, signal.SIGKILL)
         return worker.communicate(timeout=PATIENCE_SECONDS)
     raise AssertionError(f"the worker ended by itself: {said[1][-3_000:]}")
+
+
+def has_taken(worker: subprocess.Popen[str], path: Path) -> bool:
+    """Whether it is its name that the directory's lock has."""
+    try:
+        return bool(json.loads((path / "quiver.lock").read_text())["pid"] == worker.pid)
+    except (OSError, ValueError):  # not there yet, or being written
+        return False
 
 
 def finish(worker: subprocess.Popen[str], seconds: float = PATIENCE_SECONDS) -> tuple[str, str]:

@@ -31,6 +31,7 @@ class History:
         self.receipts: dict[str, str] = {}  # of deliveries that nobody has begun to settle
         self.used: dict[str, str] = {}
         self.late: list[str] = []  # delivered after they were acked
+        self.seals = 0
 
     def hear(self, said: str) -> None:
         self.kills += 1
@@ -59,6 +60,8 @@ class History:
                     self.used[message] = self.receipts.pop(message)
                 case ["acked", message]:
                     self.acked.add(message)
+                case ["sealed"]:
+                    self.seals += 1
 
     @property
     def unknown(self) -> list[str]:
@@ -85,7 +88,7 @@ def kill_again_and_again(path: Path, kills: int, random: Random) -> History:
     history = History()
     for round_ in range(kills):
         worker = start(command("crowd", str(path), str(round_), *history.unknown[:50]))
-        said, complaints = kill_after(worker, random.uniform(0.25, 0.9))
+        said, complaints = kill_after(worker, path, random.uniform(0, 0.9))
         assert "Traceback" not in complaints, complaints[-3_000:]
         history.hear(said)
         if round_ % 10 == 9:
@@ -95,6 +98,7 @@ def kill_again_and_again(path: Path, kills: int, random: Random) -> History:
 
 def check(path: Path, history: History) -> str:
     """The final count. Everything that was confirmed is there; nothing is there twice."""
+    sealed = list(path.glob("*@*.parquet"))
     with opened_later(path) as queue:
         left = [body.decode() for body in drain(queue, "singles", "workers")]
         singles = [body.decode() for body in drain(queue, "singles", "audit")]
@@ -121,7 +125,7 @@ def check(path: Path, history: History) -> str:
     summary = (
         f"kills {history.kills}, attempted {sum(map(len, everything[:4])) + len(history.unknown)}, "
         f"confirmed {confirmed}, acked {len(history.acked)}, transactions {len(history.done)}, "
-        f"lost {len(lost)}, duplicated {len(twice)}"
+        f"sealed {history.seals} times, lost {len(lost)}, duplicated {len(twice)}"
     )
     print(summary)
     assert not lost, summary
@@ -139,6 +143,7 @@ def check(path: Path, history: History) -> str:
     assert sorted(done[0]) == sorted(done[1]), "half a transaction"
     assert sorted(done[0] + undone) == sorted(tasks), "a task is done or not done, never both"
     assert confirmed > 0
+    assert sealed, "much of it was read from segments"
     return summary
 
 

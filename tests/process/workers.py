@@ -6,16 +6,18 @@
                                             time killed at a later one of its calls to the system
 
 A worker says what it is about to do and what was confirmed, a line each, written by one system call
-so that a kill cannot tear it. Log files and snapshots are made small, so that in a second of work
-files are begun, snapshots taken and old files removed.
+so that a kill cannot tear it. Log files, snapshots and segments are made small, so that in a second
+of work files are begun, snapshots taken, messages sealed, segments rewritten and old files removed.
 """
 
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
+from pathlib import Path
 from random import Random
 from threading import Lock, Thread
 from typing import Any
@@ -33,8 +35,12 @@ def say(*words: Any) -> None:
 
 
 def make_small(entries: int, file_bytes: int) -> None:
-    """Begin files and take snapshots often."""
-    limits.SNAPSHOT_LOG_ENTRIES = entries  # type: ignore[misc]  # this process only
+    """Begin files and take snapshots often, and rewrite segments as soon as there are three."""
+    limits.SEGMENTS_SMALL_MAX = 2  # type: ignore[misc]  # this process only
+    limits.SEGMENT_GROUP_BYTES = 2_000  # type: ignore[misc]
+    limits.SEAL_STEP_BYTES = 8_192  # type: ignore[misc]
+    limits.SWEEP_HOLE_MIN = 2  # type: ignore[misc]
+    limits.SNAPSHOT_LOG_ENTRIES = entries  # type: ignore[misc]
     limits.SNAPSHOT_LOG_BYTES = 1 << 40  # type: ignore[misc]
     defaults: Any = Wal.open.__func__.__kwdefaults__  # type: ignore[attr-defined]
     defaults |= {"file_bytes": file_bytes, "allocate_bytes": 65_536, "reserve_bytes": 16_384}
@@ -67,6 +73,7 @@ def crowd(path: str, seed: str, resend: list[str]) -> None:
         lambda: send_tasks(queue, seed),
         lambda: consume(queue, Random(seed)),
         lambda: process_tasks(queue),
+        lambda: seal_often(queue, Random(seed)),
     ]
     threads = [Thread(target=job, daemon=True) for job in jobs]
     for thread in threads:
@@ -127,6 +134,14 @@ def process_tasks(queue: quiver.Queue) -> None:
             say("done", got.text)
 
 
+def seal_often(queue: quiver.Queue, random: Random) -> None:
+    """Move everything into segments, so that most of what is received comes from there."""
+    while True:
+        time.sleep(random.uniform(0, 0.1))
+        queue.seal()
+        say("sealed")
+
+
 # -- a script --------------------------------------------------------------------------------------
 
 
@@ -139,9 +154,13 @@ def script(path: str) -> None:
         say("failed", type(error).__name__)
         return
     say("ready")
-    steps = [partial(scripted, queue, at) for at in range(10)]
+    steps: list[Callable[[], None]] = [partial(prepare_and_say, queue)]
+    for at in range(10):
+        steps.append(partial(scripted, queue, at))
+        if at % 2:
+            steps.append(partial(seal_and_say, queue, Path(path)))
     queue_failed = False
-    for step in [partial(prepare_and_say, queue), *steps]:
+    for step in steps:
         try:
             step()
         except (quiver.StorageError, quiver.ProducerFailed) as error:
@@ -192,6 +211,14 @@ def scripted(queue: quiver.Queue, at: int) -> None:
     say("out", "t " + third.text.strip())
     for delivery in rest:
         delivery.dead_letter(reason="enough")
+
+
+def seal_and_say(queue: quiver.Queue, path: Path) -> None:
+    before = set(path.glob("*@*.parquet"))
+    queue.seal()
+    after = set(path.glob("*@*.parquet"))
+    say("sealed", len(after - before))
+    say("gone", len(before - after))
 
 
 # -- the script, killed at every call ---------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The ledger's rows as Arrow tables: its schema, and how to choose from it."""
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,8 +31,12 @@ SCHEMA: Final = pa.schema(
     ]
 )
 
-_EVENTS: Final = pa.array([event.name.lower() for event in Event], TEXT)
 _SENT: Final = int(Event.SENT)
+
+
+@cache  # and not when this is imported: the first array takes pandas along, where there is one
+def _events() -> pa.Array:
+    return pa.array([event.name.lower() for event in Event], TEXT)
 
 
 def table(rows: Rows) -> pa.Table:
@@ -47,7 +52,7 @@ def table(rows: Rows) -> pa.Table:
     made = {
         "time": column["time"],
         "entry": column["entry"],
-        "event": _EVENTS.take(column["event"]),
+        "event": _events().take(column["event"]),
         "topic": names.take(column["topic"]),
         "partition": _known(column["partition"], -1),
         "offset": _where(pc.not_equal(column["partition"], -1), column["offset"]),

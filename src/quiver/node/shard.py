@@ -605,7 +605,7 @@ _NOTHING = Source(BatchCache(0), ())
 class _Pace:
     """Rests as long as the work before took, so that those who wait for an answer do not notice.
 
-    It may be called as often as one likes: others get Python's lock at least once a millisecond of
+    It may be called as often as one likes: others get Python's lock after half a millisecond of
     work, and by themselves would get it after five.
     """
 

@@ -121,7 +121,10 @@ def _encode(
             rest()
     data = sink.getvalue()
     ends.append(data.size)
-    crcs = array("q", (crc32c(data[start:end]) for start, end in pairwise([0, *ends])))
+    crcs = array("q")
+    for start, end in pairwise([0, *ends]):
+        crcs.append(crc32c(data[start:end]))
+        rest()
     return data, Blocks(ends, crcs)
 
 
