@@ -60,7 +60,7 @@ def check(path: Path, said: str) -> int:
 def die_at_every_call(base: Path, step: int, first: int = 1) -> tuple[int, int]:
     """How many processes died, and how many messages they had confirmed altogether."""
     said, complaints = finish(
-        start(command("every", str(base), str(first), str(step))), seconds=1_000
+        start(command("every", str(base), str(first), str(step))), seconds=1_400
     )
     heard = by_kind(said)
     assert heard.get("ended"), complaints[-3_000:]
@@ -85,7 +85,7 @@ def test_a_process_that_dies_at_every_ninth_call_loses_nothing(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1_800)
+@pytest.mark.timeout(2_400)
 def test_a_process_that_dies_at_any_call_loses_nothing(tmp_path):
     report(*die_at_every_call(tmp_path, step=1))
 
