@@ -54,6 +54,7 @@ from quiver.errors import (
     TopicExists,
     TopicNotFound,
     UnavailableError,
+    UnreadableMessages,
     UnsupportedFormat,
 )
 from quiver.model.message import Message
@@ -116,6 +117,7 @@ __all__ = [
     "TopicStats",
     "Transaction",
     "UnavailableError",
+    "UnreadableMessages",
     "UnsupportedFormat",
     "connect",
     "connect_async",

@@ -249,6 +249,10 @@ class StorageFailed(StorageError):
     code = "storage_failed"
 
 
+class UnreadableMessages(UserWarning):
+    """Messages were left out, because their segment is damaged or missing; others were given."""
+
+
 class BehindRetention(UserWarning):
     """Retention has let go of messages before a group or reader had them.
 

@@ -13,8 +13,8 @@ DiskFull ExtraMissing GroupNotFound GroupStats InvalidBatch InvalidRequest Limit
 MemberFenced Message MessageNotFound MessageTooLarge Origin Overloaded Placed Producer
 ProducerFailed ProducerFenced Queue QueueClosed QueueFull QuiverError ReceiptError ReceiptExpired
 ReceiptInvalid Record RequestError Retry Sent SentBatch SentBatches StorageError StorageFailed
-TopicExists TopicNotFound TopicPolicy TopicStats Transaction UnavailableError UnsupportedFormat
-connect connect_async once retry
+TopicExists TopicNotFound TopicPolicy TopicStats Transaction UnavailableError UnreadableMessages
+UnsupportedFormat connect connect_async once retry
 """
 
 TWINS = [

@@ -596,7 +596,6 @@ def test_the_newest_of_each_key_survives_compaction_under_concurrent_writes(pric
     assert prices.stats("p").compacted == writers * rounds - len(newest)
 
 
-@pytest.mark.filterwarnings("ignore:some messages could not be read")
 def test_nothing_is_compacted_where_something_cannot_be_read(prices, world):
     prices.send_batch("p", [Message(str(at), key=str(at % 5)) for at in range(50)])
     prices.seal()

@@ -92,7 +92,7 @@ def table(pieces: Sequence[Piece], *, with_ids: bool = False) -> pa.Table:
     made = stored(pieces, spread.rows)
     made["priority"] = made["priority"].fill_null(0)
     made["created_at"] = pc.coalesce(
-        made["created_at"], spread.same([part.time_ms for part in parts], TIME)
+        made["created_at"], spread.same([part.created_ms for part in parts], TIME)
     )
     made["partition"] = spread.same([part.partition for part in parts], pa.int32())
     made["offset"] = spread.growing([part.offset for part in parts])

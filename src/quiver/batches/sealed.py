@@ -40,7 +40,8 @@ def seal(pieces: Sequence[Piece]) -> pa.Table:
     made["row"] = spread.growing([part.row for part in parts]).cast(pa.int32())
     made["stored_at"] = spread.same([part.time_ms for part in parts], TIME)
     made["priority"] = made["priority"].fill_null(0)
-    made["created_at"] = pc.coalesce(made["created_at"], made["stored_at"])
+    created = spread.same([part.created_ms for part in parts], TIME)
+    made["created_at"] = pc.coalesce(made["created_at"], created)
     made["origin"] = origins_of([part.origin for part in parts], spread)
     return pa.Table.from_arrays([made[name] for name in SCHEMA.names], schema=SCHEMA)
 

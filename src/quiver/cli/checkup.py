@@ -184,7 +184,8 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
     "segment": (
         "Messages that have left the log cannot be read from here: a disk error, or somebody changed "
         "or removed the file. Everything else can be read, and the queue works.",
-        "Restore the file from a backup, or discard the messages that are named here.",
+        "Restore the file from a backup. If there is none, put each group behind these offsets: "
+        "quiver groups seek TOPIC GROUP --to OFFSET",
     ),
     "orphan": (
         "The process or the machine stopped while messages were being moved; they are where they "

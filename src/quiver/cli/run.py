@@ -13,11 +13,13 @@ from quiver.cli import output
 from quiver.cli.stdout import BROKEN_PIPE, forget_stdout
 from quiver.errors import (
     BehindRetention,
+    CorruptSegment,
     ProducerFailed,
     QuiverError,
     RequestError,
     StorageError,
     UnavailableError,
+    UnreadableMessages,
 )
 
 USAGE: Final = 2
@@ -62,19 +64,28 @@ def run(*, as_json: bool) -> int:
 
 @contextmanager
 def _warnings_as_notes() -> Iterator[None]:
-    """What retention has taken is said as everything else is, not as a line of some source file."""
+    """Warnings of ours are said as everything else is, not as a line of some source file.
+
+    A command that had to leave messages out has not done what it was asked for.
+    """
+    unread = []
     usual = warnings.showwarning
 
     def show(message: Any, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, BehindRetention):
+        if issubclass(category, UnreadableMessages):
+            unread.append(message)
+        if issubclass(category, BehindRetention | UnreadableMessages):
             output.note(sentence(message))
         else:
             usual(message, category, *where, **more)
 
     with warnings.catch_warnings():
         warnings.simplefilter("always", BehindRetention)
+        warnings.simplefilter("always", UnreadableMessages)
         warnings.showwarning = show
         yield
+    if unread:
+        raise CorruptSegment("some messages were left out, see above. `quiver doctor` says which")
 
 
 def exit_code(error: QuiverError) -> int:

@@ -307,7 +307,7 @@ class Flows:
         self, make: Callable[..., B], settle: Callable[..., Any], *args: Any
     ) -> Flow[B]:
         grant, lease = yield from self.receive(*args)
-        got: pa.Table = yield Work(lambda: table(list(grant.source.pieces())))
+        got: pa.Table = yield Work(lambda: table(list(grant.source.readable(some=True))))
         ranges: dict[int, list[tuple[int, int]]] = {}
         for piece in grant.received.slices:
             ranges.setdefault(piece.partition, []).append(
@@ -641,7 +641,7 @@ def deliveries(
 ) -> list[L]:
     """The granted messages as objects of the caller's kind."""
     made: list[L] = []
-    for pieces in _by_batch(grant.source.pieces()):
+    for pieces in _by_batch(grant.source.readable(some=True)):
         attempts = _each(pieces, lambda part: repeat(part.attempt, part.count))
         columns_ = _record_columns(lease.topic, pieces)
         made += map(make, repeat(settle), repeat(lease), attempts, *columns_)
@@ -651,7 +651,7 @@ def deliveries(
 def records(topic: str, page: Page) -> list[Record]:
     """The messages of a page."""
     made: list[Record] = []
-    for pieces in _by_batch(page.source.pieces()):
+    for pieces in _by_batch(page.source.readable(some=False)):
         made += map(Record, *_record_columns(topic, pieces))
     return made
 
@@ -675,7 +675,7 @@ def _record_columns(topic: str, pieces: list[Piece]) -> list[Iterable[Any]]:
         rows = chain.from_iterable(range(at, at + part.count) for _, at, part in pieces)
         taken = batch.take(pa.array(rows, pa.int32()))
         found = columns(taken, 0, taken.num_rows)
-    times = _each(pieces, lambda part: repeat(part.time_ms, part.count))
+    times = _each(pieces, lambda part: repeat(part.created_ms, part.count))
     if found.created_at is not None:
         times = (created or stored for created, stored in zip(found.created_at, times, strict=True))
     return [

@@ -70,7 +70,9 @@ class Scan:
 
     def table(self, page: Page) -> Flow[pa.Table]:
         """A page as Arrow, with ids."""
-        made: pa.Table = yield Work(lambda: table(list(page.source.pieces()), with_ids=True))
+        made: pa.Table = yield Work(
+            lambda: table(list(page.source.readable(some=False)), with_ids=True)
+        )
         self.saw(made.num_rows, made.nbytes)
         return made
 

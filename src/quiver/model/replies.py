@@ -1,6 +1,6 @@
 """What the core answers. `index` and `row` say where in the log a message's bytes are."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from quiver.model.commands import Held
@@ -66,11 +66,12 @@ class Origin:
     attempts: int
     reason: str
     time_ms: int
+    stored_ms: int = field(default=0, compare=False)  # when the message was stored first
 
     def shift(self, skip: int) -> "Origin":
         """The origin of the message `skip` further on."""
         return Origin(self.topic, self.partition, self.offset + skip, self.group, self.attempts,
-                      self.reason, self.time_ms)  # fmt: skip
+                      self.reason, self.time_ms, self.stored_ms)  # fmt: skip
 
 
 @dataclass(slots=True)  # not frozen, as above
@@ -85,6 +86,11 @@ class Slice:
     time_ms: int
     attempt: int = 0
     origin: Origin | None = None
+
+    @property
+    def created_ms(self) -> int:
+        """When the messages were stored first, wherever they have moved since."""
+        return self.origin.stored_ms if self.origin is not None else self.time_ms
 
     def cut(self, skip: int, count: int) -> "Slice":
         """A part of it: `count` messages from the one after `skip` on."""

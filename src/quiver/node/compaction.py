@@ -26,7 +26,7 @@ from quiver.batches.schema import column
 from quiver.core.delivery import Delivery
 from quiver.core.delivery.offsets import merge
 from quiver.core.delivery.topic import Topic
-from quiver.errors import CorruptSegment, QueueClosed, QuiverError
+from quiver.errors import QueueClosed, QuiverError
 from quiver.model.commands import Command, Compact, Pick, Range
 from quiver.model.replies import Slice
 from quiver.node.cache import BatchCache
@@ -118,10 +118,11 @@ class Page(NamedTuple):
     ahead: int
 
     def rows(self) -> Iterator[tuple[int, str | None, bool, int]]:
-        """Offset, key, whether the body is empty, and time of each message."""
-        missing = sum(part.count for part in self.slices)
+        """Offset, key, whether the body is empty, and time of each message.
+
+        If one cannot be read it is `CorruptSegment`: a tombstone might seem the last of its key.
+        """
         for batch, at, part in self.source.pieces():
-            missing -= part.count
             keys = column(batch, "key")
             if keys is None:
                 continue
@@ -129,8 +130,6 @@ class Page(NamedTuple):
             found = zip(keys.slice(at, part.count).to_pylist(), lengths, strict=True)
             for offset, (key, length) in enumerate(found, part.offset):
                 yield offset, key, length == 0, part.time_ms
-        if missing:  # or a tombstone would seem to be the last of its key
-            raise CorruptSegment(f"{missing} messages cannot be read, so nothing is compacted")
 
 
 def read_page(

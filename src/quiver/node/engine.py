@@ -28,6 +28,7 @@ from quiver.errors import (
     MessageTooLarge,
     QuiverError,
     StorageError,
+    UnreadableMessages,
 )
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Send, Tick, Transact
 from quiver.model.replies import Outcome, Slice
@@ -128,26 +129,33 @@ class Source:
         self._cache = cache
         self._parts = parts
 
-    def pieces(self, *, whole: bool = False) -> Iterator[Piece]:
-        """The messages, in order. What is damaged is left out with a warning, if there is more.
+    def pieces(self) -> Iterator[Piece]:
+        """The messages, in order, and all of them, or `CorruptSegment`."""
+        for part, where in self._parts:
+            yield from self._read(part, where)
 
-        Who needs the `whole` of it gets the error at once.
+    def readable(self, *, some: bool) -> Iterator[Piece]:
+        """The messages that can be read, and a warning if others cannot.
+
+        Who must have `some` gets the error if there are none.
         """
         damage: CorruptSegment | None = None
-        found = False
+        found = wanted = 0
         for part, where in self._parts:
+            wanted += part.count
             try:
                 for piece in self._read(part, where):
                     yield piece
-                    found = True
+                    found += piece.part.count
             except CorruptSegment as error:
-                if whole:
-                    raise
                 damage = error
         if damage is not None:
-            if not found:
+            if some and not found:
                 raise damage
-            warnings.warn(f"some messages could not be read: {damage}", stacklevel=2)
+            text = (
+                f"{wanted - found:,} messages were left out, because they cannot be read: {damage}"
+            )
+            warnings.warn(UnreadableMessages(text), stacklevel=2)
 
     def _read(self, part: Slice, where: Where) -> Iterator[Piece]:
         match where:
@@ -471,7 +479,7 @@ def _groups(source: Source, rest: Callable[[], None]) -> Iterator[pa.Table]:
     done: list[pa.Table] = []
     gathered: list[Piece] = []
     nbytes = rows = 0
-    for piece in source.pieces(whole=True):
+    for piece in source.pieces():
         rest()
         each = max(piece.batch.nbytes // piece.batch.num_rows, 1)
         at = 0

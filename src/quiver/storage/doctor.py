@@ -123,14 +123,19 @@ def _inspect_segments(files: Files, needed: list[Named]) -> Iterator[Finding]:
             continue
         try:
             file = segment.SegmentFile(files.open(one.name), one.blocks)
-            rows = file.verify()
+            rows, bad = file.verify()
             file.close()
         except StorageError as error:
             why = str(error).removeprefix(f"{one.name} is ").removesuffix(f" {segment.REMEDY}")
             text = f"{why} {count:,} messages of {which}, cannot be read"
             yield Finding(one.name, 0, "error", text, _kind(error))
             continue
-        if rows != count:
+        if bad:
+            offsets = ", ".join(f"{first} to {last}" for first, last in bad)
+            where = f"partition {one.partition} of {topic}, offsets {offsets}"
+            text = f"damaged: {count - rows:,} of its {count:,} messages cannot be read: {where}"
+            yield Finding(one.name, 0, "error", text, "damaged")
+        elif rows != count:
             text = f"{rows:,} messages where {count:,} should be: {which}"
             yield Finding(one.name, 0, "error", text, "damaged")
         else:

@@ -181,18 +181,26 @@ class SegmentFile:
                 if its_entry == entry and its_row >= row:
                     yield its_row, offset, group, at
 
-    def verify(self) -> int:
-        """Read all of it, checksums and all; how many messages it holds."""
+    def verify(self) -> tuple[int, list[tuple[int, int]]]:
+        """Read all of it, checksums and all: how many messages are good, and which are not.
+
+        Those are given as first and last offsets. If nothing can be read it is `CorruptSegment`.
+        """
         with self._lock:
             self._open()
         rows = 0
+        bad: list[tuple[int, int]] = []
         for group, bound in enumerate(self._bounds):
-            table = self._read(group, sealed.SCHEMA.names)
-            offsets = table["offset"].to_pylist()
+            try:
+                offsets = self._read(group, sealed.SCHEMA.names)["offset"].to_pylist()
+            except CorruptSegment:
+                bad.append(bound)
+                continue
             if (offsets[0], offsets[-1]) != bound or offsets != sorted(set(offsets)):
-                raise self._damaged(f"row group {group} is not in the order of its offsets")
-            rows += len(offsets)
-        return rows
+                bad.append(bound)
+            else:
+                rows += len(offsets)
+        return rows, bad
 
     def close(self) -> None:
         """Let go of the file."""

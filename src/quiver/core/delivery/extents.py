@@ -68,6 +68,11 @@ class Extent:
         """The offset after the last one."""
         return self.first + self.count
 
+    @property
+    def stored_ms(self) -> int:
+        """When its messages were stored first, wherever they have moved since."""
+        return self.origin.stored_ms if self.origin is not None else self.time_ms
+
     def part(self, start: int, end: int) -> "Extent":
         """The messages `start … end` of it."""
         if (start, end) == (self.first, self.end):
@@ -202,7 +207,7 @@ class Extents:
                     found.append([a.keys, a.tenants, a.priorities, a.deliver_at, a.expires_at])
             o = origin
             others.append([first, table, base, o and [
-                o.topic, o.partition, o.offset, o.group, o.attempts, o.reason, o.time_ms
+                o.topic, o.partition, o.offset, o.group, o.attempts, o.reason, o.time_ms, o.stored_ms
             ]])  # fmt: skip
         packed = [column[self._head :].tobytes() for column in (self._firsts, *self._columns)]
         return [packed, found, others]

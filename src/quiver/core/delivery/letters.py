@@ -4,6 +4,7 @@ A moved message is not copied. The target gets an extent that points at the same
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from quiver.core.delivery.extents import Extent
 from quiver.core.delivery.offsets import Range, merge, subtract
@@ -40,7 +41,7 @@ def link(
             extent.nbytes * (high - low) // extent.count,
             columns,
             0,
-            origin and origin.shift(low - start),
+            origin and replace(origin.shift(low - start), stored_ms=extent.stored_ms),
         )
     target.catch_up(now_ms)
     return partition.number, first
