@@ -62,14 +62,17 @@ def test_messages_of_a_damaged_segment_are_there_again_when_it_is_mended(
 
 
 @pytest.mark.timeout(20)
-def test_who_waits_for_a_sealing_that_fails_is_told(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "step", ["storage.segment.write", "node.engine.Engine.finish_snapshot"], ids=["first", "last"]
+)
+def test_who_waits_for_a_sealing_that_fails_is_told(tmp_path, monkeypatch, step):
     def failing(*_):
         raise quiver.StorageFailed("no")
 
     queue = quiver.connect(tmp_path)
     queue.create_topic("t")
     queue.send("t", "x")
-    monkeypatch.setattr("quiver.storage.segment.write", failing)
+    monkeypatch.setattr(f"quiver.{step}", failing)
     with pytest.raises(quiver.StorageFailed, match="the queue has stopped"):
         queue.seal()
     queue.close()

@@ -559,21 +559,25 @@ class Shard:
 
     def _saved(self, made: Snapshot, problem: Exception | None) -> None:
         self._saver = None
-        sealed, self._sealing = self._sealing, []
         if problem is None:
             self._engine.finish_snapshot(made)
-            for request in sealed:
-                request.ticket.resolve(None)
         elif isinstance(problem, CorruptSegment) and self._engine.spare_segments(made):
-            self._seals = sealed + self._seals
+            self._seals = self._sealing + self._seals
             self._snapshot(self.clock.now_ms())
+            return
         elif isinstance(problem, DiskFull):
             self._engine.drop_snapshot()
-            for request in sealed:
-                request.ticket.fail(problem)
         else:
-            self._sealing = sealed  # to be told like everybody else
             raise problem
+        sealed, self._sealing = (
+            self._sealing,
+            [],
+        )  # not before: if this fails, they are told so, too
+        for request in sealed:
+            if problem is None:
+                request.ticket.resolve(None)
+            else:
+                request.ticket.fail(problem)
 
     def _release_all(self) -> None:
         """Nobody will be served any more: say so to all who wait."""
