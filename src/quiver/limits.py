@@ -104,11 +104,13 @@ SEGMENTS_SMALL_MAX: Final = 8  # small segments of a partition; more are rewritt
 SEGMENT_FILES_OPEN_MAX: Final = 64  # kept open for readers; more are opened as needed
 SEAL_STEP_BYTES: Final = 1 * MIB  # written and synced at once, with a rest before the next
 SEAL_BYTES_MAX: Final = 256 * MIB  # of old segments rewritten by one snapshot
+SEAL_FILES_MAX: Final = 64  # of them, as each is open meanwhile
 SEAL_PIECES_MAX: Final = 256  # of small sends that are put together without a rest
 SEAL_WORK_SECONDS_MIN: Final = 0.0005  # before a rest, which would cost as much as less work
 SEAL_REST_SECONDS_MAX: Final = 0.1  # after each step as long as the step took, but no longer
 SEAL_CACHE_BYTES_MAX: Final = 16 * MIB  # decoded batches kept while they are sealed
-SWEEP_HOLE_MIN: Final = 64  # settled messages in the middle of others are cut out from so many on
+SWEEP_HOLE_MIN: Final = 64  # settled messages in the middle of others are cut out from so many on;
+# it decides what a log replays to, so it stays as it is
 WAL_FILES_OPEN_MAX: Final = 64  # old files kept open for readers; more are opened as needed
 
 # -- compaction ------------------------------------------------------------------------------------

@@ -307,12 +307,11 @@ class Flows:
         self, make: Callable[..., B], settle: Callable[..., Any], *args: Any
     ) -> Flow[B]:
         grant, lease = yield from self.receive(*args)
-        got: pa.Table = yield Work(lambda: table(list(grant.source.readable(some=True))))
-        ranges: dict[int, list[tuple[int, int]]] = {}
-        for piece in grant.received.slices:
-            ranges.setdefault(piece.partition, []).append(
-                (piece.offset, piece.offset + piece.count)
-            )
+        pieces: list[Piece] = yield Work(lambda: list(grant.source.readable(some=True)))
+        got: pa.Table = yield Work(lambda: table(pieces))
+        ranges: dict[int, list[tuple[int, int]]] = {}  # what is in the table, and no more, is acked
+        for _, _, part in pieces:
+            ranges.setdefault(part.partition, []).append((part.offset, part.offset + part.count))
         return make(settle, lease, got, ranges)
 
     # -- settling ----------------------------------------------------------------------------------
@@ -648,10 +647,11 @@ def deliveries(
     return made
 
 
-def records(topic: str, page: Page) -> list[Record]:
-    """The messages of a page."""
+def records(topic: str, page: Page, *, whole: bool = False) -> list[Record]:
+    """The messages of a page that can be read, or, if it must be the `whole` of it, an error."""
     made: list[Record] = []
-    for pieces in _by_batch(page.source.readable(some=False)):
+    found = page.source.pieces() if whole else page.source.readable(some=False)
+    for pieces in _by_batch(found):
         made += map(Record, *_record_columns(topic, pieces))
     return made
 

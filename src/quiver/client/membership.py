@@ -74,8 +74,10 @@ class Membership:
                 self._topic.number, self._question(max_messages), piece_ms
             )
             if page is not None:
+                # All of it, and only then go on: a commit settles everything before the position.
+                read = partial(records, self._topic.name, page, whole=True)
+                records_: list[Record] = yield Work(read)
                 self._positions |= page.ahead
-                records_: list[Record] = yield Work(partial(records, self._topic.name, page))
                 return records_
             if left_ms <= piece_ms:
                 return []

@@ -283,9 +283,13 @@ class Compactor:
         try:
             while (job := self._next_job()) is not None:
                 self._do(*job)
-        except BaseException:
+        except BaseException as error:
             with self._lock:
                 self._thread = self._running = None
+                waiting = [ticket for tickets in self._jobs.values() for ticket in tickets]
+                self._jobs = {}
+            for ticket in waiting:
+                ticket.fail(error)
             raise
 
     def _next_job(self) -> tuple[int, list[Ticket[int]]] | None:

@@ -116,7 +116,7 @@ def encode(batch: pa.RecordBatch, compression: Compression | None) -> pa.Buffer:
     return buffer
 
 
-Where: TypeAlias = pa.RecordBatch | Place | SegmentFile | list[SegmentFile] | CorruptSegment
+Where: TypeAlias = pa.RecordBatch | Place | SegmentFile | list[SegmentFile] | StorageError
 
 
 class Source:
@@ -166,7 +166,7 @@ class Source:
                 yield from self._sealed(part, where)
             case list():
                 yield from self._astray(part, where)
-            case CorruptSegment():
+            case StorageError():
                 raise where
             case _:
                 yield Piece(where, part.row, part)
@@ -220,6 +220,7 @@ class Engine:
         self._spared: set[str] | None = None  # segments that are not rewritten: one is damaged
         self._full = False  # the disk has refused something since the last snapshot
         self._dead_bytes = 0  # of the log, when a snapshot was last tried on a full disk
+        self._retry_bytes = 0  # how far the log must have grown before it is tried again
 
     @classmethod
     def open(
@@ -330,7 +331,16 @@ class Engine:
                     others = self.segments.with_entry(piece.index)
                     yield piece, [self._opened(one) for one in others]
             except StorageError as error:
-                yield piece, CorruptSegment(f"offsets {start} to {end - 1}: {error}")
+                # Anything but a missing file, such as too many open ones, may be over soon.
+                text = f"Offsets {start} to {end - 1} cannot be read: {error}"
+                gone = holder is not None and self._is_gone(holder.name)
+                yield piece, CorruptSegment(text) if gone else error
+
+    def _is_gone(self, name: str) -> bool:
+        try:
+            return name not in self._files.names()
+        except StorageError:
+            return False
 
     def _open_segment(self, one: Segment) -> SegmentFile:
         assert one.blocks is not None
@@ -356,16 +366,24 @@ class Engine:
     @property
     def wants_snapshot(self) -> bool:
         """The log has grown enough to be worth the cost, or the disk is full and it would free some."""
+        grown = self.wal.appended_bytes
         if self._full:
             step = min(limits.WAL_ALLOCATE_BYTES, self.wal.size_bytes // 8)
-            return self._dead() > self._dead_bytes + step
+            if self._dead() > self._dead_bytes + step:
+                return True
+            if grown < self._retry_bytes:
+                return False
         if self.core.ledger.is_full:
             return True
-        grown = self.wal.appended_bytes
         entries = self.core.index - self._entries
         return grown >= max(limits.SNAPSHOT_LOG_BYTES, 2 * self._snapshot_bytes) or (
             entries >= limits.SNAPSHOT_LOG_ENTRIES and grown >= self._snapshot_bytes
         )
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the disk had no room lately: then nothing is sealed."""
+        return self._full
 
     def _dead(self) -> int:
         """About how many bytes of the log nobody needs any more."""
@@ -410,7 +428,7 @@ class Engine:
         self.wal.keep(made.plan.logged, before=made.index)
         self._clean()
         self._full = False
-        self._dead_bytes = 0
+        self._dead_bytes = self._retry_bytes = 0
 
     def spare_segments(self, made: "Snapshot") -> bool:
         """Something that was to be rewritten is damaged: leave all of it where it is from now on.
@@ -428,6 +446,7 @@ class Engine:
         """There was no room for the snapshot: try again when it would free more."""
         self._full = True
         self._dead_bytes = self._dead()
+        self._retry_bytes = self.wal.appended_bytes + limits.WAL_ALLOCATE_BYTES
         self.wal.take_back()
         self._clean()
 

@@ -178,7 +178,7 @@ class Segments:
         room = limits.SEAL_BYTES_MAX
         for topic in core.topics.values():
             for partition in topic.partitions:
-                work = _Work(self.shelf(topic.number, partition.number), partition)
+                work = _Work(self.shelf(topic.number, partition.number), topic, partition)
                 work.look(stays, logged)
                 if spared is not None or not write:
                     strays |= work.leave_strays(logged_at_all)
@@ -206,17 +206,20 @@ class Segments:
 class _Work:
     """One partition while a plan is made."""
 
-    def __init__(self, shelf: Shelf, partition: Partition) -> None:
+    def __init__(self, shelf: Shelf, topic: Topic, partition: Partition) -> None:
         self._shelf = shelf
         self._partition = partition
+        views = [group.views[partition.number] for group in topic.groups.values()]
+        # One that expired while it was leased is removed, and may still be buried.
+        held = [range_ for view in views for range_ in view.held_ranges()]
+        self._live = merge([*partition.removed.gaps(partition.first, partition.end), *held])
         self._alive: dict[str, list[Range]] = {}  # what is wanted of each segment
         self._kept = list(shelf.segments)
         self.moving: list[tuple[Extent, int, int]] = []  # what needs a place
 
     def look(self, stays: Callable[[int], bool], logged: dict[int, None]) -> None:
         """Find where every message is; only those that are in no segment are looked at one by one."""
-        partition = self._partition
-        for low, high in partition.removed.gaps(partition.first, partition.end):
+        for low, high in self._live:
             for start, end, found in self._shelf.split(low, high):
                 if found is not None:
                     self._alive.setdefault(found.name, []).append((start, end))
@@ -235,7 +238,11 @@ class _Work:
         return {extent.index: None for extent, _, _ in strays}
 
     def rewrite(self, room: int, spared: Collection[str]) -> int:
-        """Move what is left of segments that are mostly dead, or small and many; how many bytes."""
+        """Move what is left of segments that are mostly dead, or small and many.
+
+        Returns how much of `room` that takes: bytes, but for each file, which is open meanwhile, its
+        share of what all may take.
+        """
         movable = [one for one in self._kept if one.name not in spared]
         left = {one.name: sum(e - s for s, e in self._alive[one.name]) for one in movable}
         small = [
@@ -248,9 +255,10 @@ class _Work:
         moved = 0
         for one in doomed:
             nbytes = one.nbytes * left[one.name] // one.count
-            if moved + nbytes > room:
+            cost = max(nbytes, limits.SEAL_BYTES_MAX // limits.SEAL_FILES_MAX)
+            if moved + cost > room:
                 break
-            moved += nbytes
+            moved += cost
             for start, end in self._alive[one.name]:
                 self.moving += self._extents(start, end)
             self._kept.remove(one)

@@ -405,6 +405,10 @@ class Shard:
             self._do_chores(round_, now_ms)
         while round_.proposals:
             round_ = self._commit(round_, now_ms)
+        if self._seals and self._engine.is_full:
+            for request in self._seals:
+                request.ticket.fail(DiskFull("the disk has no room for segments; free some of it"))
+            self._seals = []
         self._late = self._engine.wants_snapshot
         if self._saver is None and (self._seals or self._late):
             self._snapshot(now_ms)

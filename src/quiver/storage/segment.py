@@ -26,7 +26,7 @@ from crc32c import crc32c
 from quiver import limits
 from quiver.batches import sealed
 from quiver.batches.schema import NAMES
-from quiver.errors import CorruptSegment, DiskFull
+from quiver.errors import CorruptSegment, DiskFull, StorageFailed
 from quiver.storage.files import TEMPORARY
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ class SegmentFile:
             self._open()
             try:
                 return self._parquet.read_row_group(group, columns=names, use_threads=False)
-            except (pa.ArrowException, OSError, ValueError) as error:
+            except (pa.ArrowException, OSError, ValueError, StorageFailed) as error:
                 raise self._damaged(str(error)) from error
 
     def _open(self) -> None:
@@ -236,7 +236,7 @@ class SegmentFile:
             groups = [parquet.metadata.row_group(at) for at in range(parquet.num_row_groups)]
             self._bounds = [_bounds(group, offset) for group in groups]
             self._entries = [_bounds(group, entry) for group in groups]
-        except (pa.ArrowException, OSError, ValueError, AttributeError) as error:
+        except (pa.ArrowException, OSError, ValueError, AttributeError, StorageFailed) as error:
             raise self._damaged(str(error)) from error
         self._parquet = parquet
 

@@ -54,10 +54,22 @@ def sweep(topic: Topic, now_ms: int) -> None:
     """
     for partition in topic.partitions:
         wanted = _wanted(topic, partition, now_ms)
-        if wanted != [(partition.first, partition.end)]:  # else all stays, however many they are
+        if _is_cut(partition, wanted):  # else all stays, however many they are
             partition.retain(_left(topic, partition, wanted))
     if topic.policy.keep_unsettled:
         _shrink_anywhere(topic)
+
+
+def _is_cut(partition: Partition, wanted: list[Range]) -> bool:
+    """Whether something goes: anything but small holes in the middle of an extent."""
+    holes = subtract([(partition.first, partition.end)], wanted)
+    return any(
+        end - start >= limits.SWEEP_HOLE_MIN
+        or extent is None
+        or not extent.first < start < end < extent.end
+        for start, end in holes
+        for extent in [next(partition.since(start), None)]
+    )
 
 
 def _left(topic: Topic, partition: Partition, wanted: list[Range]) -> Iterator[Extent]:
