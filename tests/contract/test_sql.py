@@ -88,6 +88,10 @@ def test_text_and_json_are_null_where_the_body_is_neither(queue):
         "(select count(*) from read_text('/etc/passwd')) > 0",
         "reason + 1",
         "*",
+        "columns(*)",
+        "json.amount",
+        "attempts",
+        "'true'",
         "",
         "not " * 20_000 + "true",
         "\ud800",
@@ -105,6 +109,13 @@ def test_what_is_not_one_condition_is_refused_before_anything_moves(failing, whe
 def test_a_refusal_says_what_duckdb_says_and_which_columns_there_are(failing):
     with pytest.raises(quiver.InvalidRequest, match=r'"raeson" not found.*reason, dead_at'):
         failing.redrive("d.dlq", where="raeson = 'x'")
+
+
+def test_a_value_is_no_condition_and_is_told_from_one(failing):
+    said = r"it is JSON, neither true nor false.*quotes around the whole"
+    with pytest.raises(quiver.InvalidRequest, match=said):
+        failing.redrive("d.dlq", where="json.amount")  # what a shell leaves of json.amount > 5
+    assert failing.redrive("d.dlq", where="json.amount::bool", dry_run=True) == 8
 
 
 def test_where_is_a_condition_or_a_function(failing):

@@ -61,6 +61,10 @@ INTERRUPT_SECONDS: Final = 0.1  # between two requests to end a query
 CLOSE_TRIES: Final = 100  # in case a thread is busy with the database
 CLOSE_SECONDS: Final = 0.01  # between two of them
 NO_CONDITION: Final = "where is not a condition on one message"
+CONDITIONS: Final = {
+    "BOOLEAN",
+    "NULL",
+}  # DuckDB would take the number 5 and the word 'yes' for true
 NO_SELECT: Final = "the query is not one SELECT"
 
 T = TypeVar("T")
@@ -95,6 +99,12 @@ class Predicate:
             with refusing(NO_CONDITION, f"columns: {COLUMNS}"):
                 self._expression = self._parsed(where)
                 self._session.chosen(empty(), self._expression)  # names and types
+                kinds = self._session.kinds(empty(), self._expression)
+            if not kinds <= CONDITIONS:
+                raise InvalidRequest(
+                    f"{NO_CONDITION}: it is {' and '.join(sorted(kinds - CONDITIONS))}, neither true nor "
+                    "false; compare it with something, and in a shell put quotes around the whole of it"
+                )
             self.close = stack.pop_all().close
 
     def _parsed(self, where: str) -> Any:
@@ -194,6 +204,13 @@ class Session:
         with self._given(messages) as given:
             seen = self._db.sql(f"select {SELECTED} from {given}")  # noqa: S608  # our own words
             return seen.filter(expression).select('partition, "offset"').to_arrow_table()
+
+    @apart
+    def kinds(self, messages: pa.Table, expression: Any) -> set[str]:
+        """The types of an expression; it has several if it speaks of several columns at once."""
+        with self._given(messages) as given:
+            seen = self._db.sql(f"select {SELECTED} from {given}")  # noqa: S608  # our own words
+            return {str(kind).strip('"') for kind in seen.select(expression).types}
 
     @apart
     def create(self, table: pa.Table) -> str:
