@@ -196,6 +196,29 @@ def test_a_file_is_replaced_only_if_that_is_said(cli):
     assert (cli.directory / "x.jsonl").read_bytes() == b""
 
 
+def test_nothing_is_written_among_the_files_of_the_queue(cli):
+    with cli.queue() as queue:
+        queue.seal()
+    (segment,) = cli.data.rglob("orders@*.parquet")
+    log = max(cli.data.glob("wal-*"))
+    (cli.directory / "link").symlink_to(cli.data)
+
+    def files():
+        return {path: (path.stat().st_ino, path.read_bytes()) for path in cli.data.rglob("*.*")}
+
+    before = files()
+    for command in [
+        ["export", "orders", log, "--format", "json"],
+        ["export", "orders", segment],
+        ["export", "orders", "link/new.jsonl"],
+        ["sql", "select 1", "--out", segment],
+        ["sql", "select 1", "--out", f"../{cli.directory.name}/link/new.parquet"],
+    ]:
+        cli(*command, "--yes", code=2)
+        assert "directory of the queue" in cli.error, command
+    assert files() == before
+
+
 def test_a_large_body_does_not_make_large_batches(cli):
     with cli.queue() as queue:
         queue.create_topic("large")

@@ -53,7 +53,7 @@ def sql(
     if out is not None:
         if as_json:
             raise InvalidRequest("--json and --out exclude each other")
-        check_replaceable(out, yes=yes)
+        check_replaceable(out, data, yes=yes)
     with directory.opened(data) as queue:
         answer = queue.sql(query)
     if out is not None:

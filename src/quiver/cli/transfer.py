@@ -89,7 +89,7 @@ def export(
     if file == STDIN and as_json:
         raise InvalidRequest("with --json stdout has the report, so the messages need a file")
     if file != STDIN:
-        check_replaceable(Path(file), yes=yes)
+        check_replaceable(Path(file), data, yes=yes)
     until = int(end) if end is not None and end.isdecimal() else end
     with directory.opened(data) as queue:
         directory.require_topic(queue, topic, data)
