@@ -219,6 +219,20 @@ def test_nothing_is_written_among_the_files_of_the_queue(cli):
     assert files() == before
 
 
+@each_format
+def test_an_export_that_cannot_read_on_says_why_and_leaves_no_file(cli, file):
+    with cli.queue() as queue:
+        queue.seal()
+    (segment,) = cli.data.rglob("orders@*.parquet")
+    content = bytearray(segment.read_bytes())
+    content[4:44] = bytes(40)
+    segment.write_bytes(content)
+    cli("export", "orders", file, code=4)
+    assert "is damaged" in cli.error
+    assert len(cli.error.splitlines()) == 1, cli.error
+    assert [path.name for path in cli.directory.iterdir()] == ["data"]
+
+
 def test_a_large_body_does_not_make_large_batches(cli):
     with cli.queue() as queue:
         queue.create_topic("large")

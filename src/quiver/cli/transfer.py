@@ -94,8 +94,8 @@ def export(
     with directory.opened(data) as queue:
         directory.require_topic(queue, topic, data)
         tables = queue.read_arrow(topic, start=start, offset=offset, end=until, partition=partition)
-        with _target(file) as target:
-            count = _write(formats.WRITERS[form](target, topic), tables, most, quiet=as_json)
+        with _target(file) as target, _finished(formats.WRITERS[form](target, topic)) as writer:
+            count = _write(writer, tables, most, quiet=as_json)
     if as_json:
         output.document({"topic": topic, "file": file, "format": form, "exported": count})
     elif file != STDIN:
@@ -112,8 +112,18 @@ def _write(writer: Any, tables: "Iterator[pa.Table]", most: int | None, *, quiet
             shown.messages(count)
             if count == most:
                 break
-    writer.close()
     return count
+
+
+@contextmanager
+def _finished(writer: Any) -> Iterator[Any]:
+    """A writer that is closed at the end; if something fails, there is no file to finish."""
+    try:
+        yield writer
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
 
 
 @contextmanager
