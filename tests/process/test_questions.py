@@ -92,6 +92,12 @@ def test_dead_letters_are_listed_by_condition(cli):
     cli("dlq", "list", "jobs", "--where", "1=1) or (true", code=2)
 
 
+def test_a_choice_of_letters_needs_a_topic(cli):
+    for choice in (["--where", SLOW], ["--reason-like", "Timeout"]):
+        assert "name it" in cli.json("dlq", "list", *choice, code=2)["error"]["message"]
+    assert cli.json("dlq", "list")[0]["pending"] == 61
+
+
 def test_dead_letters_are_redriven_and_discarded_by_condition(cli):
     assert cli.json("dlq", "redrive", "jobs", "--where", SLOW, "--dry-run")["redriven"] == 40
     done = cli.json("dlq", "redrive", "jobs", "--where", SLOW, "--rate", 1000)
