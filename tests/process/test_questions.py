@@ -48,6 +48,14 @@ def test_an_answer_is_a_table_lines_or_a_file(cli):
     assert sorted(path.name for path in cli.directory.iterdir()) == ["answer.parquet", "data"]
 
 
+def test_an_answer_is_written_only_as_what_its_name_says(cli):
+    for name in ("answer.csv", "answer", "parquet"):
+        cli("sql", "select 1", "--out", name, code=2)
+        assert "end the name" in cli.error
+    cli("sql", "select 1", "--out", "answer.PARQUET")
+    assert sorted(path.name for path in cli.directory.iterdir()) == ["answer.PARQUET", "data"]
+
+
 def test_a_table_shows_some_rows_and_says_how_many_there_are(cli):
     assert len(cli("sql", "select * from jobs.dlq").splitlines()) == 52
     assert "61 rows, the first 50 shown" in cli.error

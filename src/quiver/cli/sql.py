@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN: Final = 50  # of a table; JSON and files have all
 CELL_CHARS: Final = 80
+PARQUET: Final = ".parquet"
 CHUNK: Final = 1_000  # rows printed at once
 
 EPILOG = epilog(
@@ -53,6 +54,10 @@ def sql(
     if out is not None:
         if as_json:
             raise InvalidRequest("--json and --out exclude each other")
+        if out.suffix.lower() != PARQUET:
+            raise InvalidRequest(
+                f"the answer is written as Parquet: end the name {out} with {PARQUET}"
+            )
         check_replaceable(out, data, yes=yes)
     with directory.opened(data) as queue:
         answer = queue.sql(query)
