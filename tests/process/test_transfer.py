@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -139,7 +140,7 @@ def test_a_wrong_line_of_a_pipe_leaves_those_before_it_and_a_name_goes_on(cli):
     good, bad = b'{"body": "x"}\n', b'{"body": 1, "key": 1}\n'
     error = cli.json("import", "copy", "-", "--name", "n", given=good * 3 + bad + good, code=2)
     assert "Line 4 of stdin" in error["error"]["message"]
-    assert "3 messages are stored" in error["error"]["message"]
+    assert "at least 3 messages are stored" in error["error"]["message"]
     done = cli.json("import", "copy", "-", "--name", "n", given=good * 5)
     assert (done["imported"], done["skipped"]) == (2, 3)
 
@@ -261,20 +262,39 @@ main()
 """
 
 
-def test_an_import_that_is_killed_goes_on_without_duplicates(cli):
+def stopped(cli, path, batches, by):
+    """Import until some batches are stored, then stop it by a signal; what else it said."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY, "import", "copy", str(path)], cwd=cli.directory,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert run.stderr is not None
+    with run:
+        for _ in range(batches):
+            assert run.stderr.readline() == b"stored\n"
+        run.send_signal(by)
+        return run.stderr.read().decode()
+
+
+def many(cli):
     path = cli.directory / "many.jsonl"
     path.write_text("".join(f'{{"body": "{n}"}}\n' for n in range(20_000)))
+    return path
+
+
+def test_an_import_that_is_interrupted_says_how_much_is_stored_at_least(cli):
+    said = stopped(cli, many(cli), 5, signal.SIGINT)
+    found = re.search(r"Interrupted: of this input at least ([\d,]+) messages are stored", said)
+    assert found, said
+    with cli.queue() as queue:
+        assert 400 <= int(found[1].replace(",", "")) <= queue.stats("copy").sent < 20_000
+
+
+def test_an_import_that_is_killed_goes_on_without_duplicates(cli):
+    path = many(cli)
     for kills in (5, 20, 60):
-        run = subprocess.Popen(
-            [sys.executable, "-c", SLOWLY, "import", "copy", str(path)], cwd=cli.directory,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        assert run.stderr is not None
-        with run:
-            for _ in range(kills):
-                assert run.stderr.readline() == b"stored\n"
-            run.send_signal(signal.SIGKILL)
+        stopped(cli, path, kills, signal.SIGKILL)
     done = cli.json("import", "copy", path)
     assert 0 < done["skipped"] < 20_000
     assert done["skipped"] + done["imported"] == 20_000

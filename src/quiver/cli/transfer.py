@@ -232,11 +232,15 @@ def _import(queue: "Queue", report: Report, form: formats.Format, name: str, sho
     try:
         sent = queue.send_batches(report.topic, batches(), name=name)
     except QuiverError as error:
-        stored = output.count(shown.done, "message is", "messages are")
+        stored = _at_least(shown.done)
         raise type(error)(f"{str(error).rstrip('.')}. Of this input {stored} stored") from error
     except KeyboardInterrupt:
-        stored = output.count(shown.done, "message is", "messages are")
-        output.note(f"Interrupted: of this input {stored} stored.")
+        output.note(f"Interrupted: of this input {_at_least(shown.done)} stored.")
         raise
     report.imported, report.duplicates, report.skipped = sent.count, sent.duplicates, sent.skipped
     report.seconds = time.monotonic() - started
+
+
+def _at_least(count: int) -> str:
+    """What is known to be stored; a batch that was on its way may be as well."""
+    return f"at least {output.count(count, 'message is', 'messages are')}"
