@@ -118,6 +118,16 @@ def test_a_value_is_no_condition_and_is_told_from_one(failing):
     assert failing.redrive("d.dlq", where="json.amount::bool", dry_run=True) == 8
 
 
+def test_who_compares_json_with_text_is_told_how(failing):
+    for ask in (
+        lambda: failing.redrive("d.dlq", where="json.customer.name = 'c1'"),
+        lambda: failing.sql("select * from d where json.customer.name in ('c1', 'c2')"),
+    ):
+        with pytest.raises(quiver.InvalidRequest, match=r"as text.*json->>'\$\.name'"):
+            ask()
+    assert failing.stats("d.dlq").depth == 9
+
+
 def test_where_is_a_condition_or_a_function(failing):
     with pytest.raises(quiver.InvalidRequest, match="condition in SQL"):
         failing.redrive("d.dlq", where=5)
@@ -322,7 +332,9 @@ def test_without_duckdb_it_says_what_to_install(failing, monkeypatch):
         lambda: failing.sql("select 1"),
         lambda: failing.redrive("d.dlq", where="true"),
     ):
-        with pytest.raises(quiver.ExtraMissing, match=r'pip install "quiver-mq\[sql\]"'):
+        with pytest.raises(
+            quiver.ExtraMissing, match=r'install "quiver-mq\[sql\]".*install "\.\[sql\]"'
+        ):
             ask()
     assert failing.redrive("d.dlq", where=lambda m: True, dry_run=True) == 9
 

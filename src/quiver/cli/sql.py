@@ -34,7 +34,7 @@ EPILOG = epilog(
     "origin_topic, origin_partition, origin_offset, origin_group, attempts, reason, dead_at.",
     "What happened to messages is the table ledger, with the columns that `quiver ledger` prints.",
     "It is one SELECT in the dialect of DuckDB, and can only read. Needs: pip install "
-    '"quiver-mq[sql]"',
+    '"quiver-mq[sql]", or in a clone: pip install ".[sql]"',
 )
 
 

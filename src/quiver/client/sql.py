@@ -65,6 +65,7 @@ CONDITIONS: Final = {
     "BOOLEAN",
     "NULL",
 }  # DuckDB would take the number 5 and the word 'yes' for true
+JSON_HINT: Final = "json.name is JSON; as text, to compare it with text, it is json->>'$.name'"
 NO_SELECT: Final = "the query is not one SELECT"
 
 T = TypeVar("T")
@@ -313,8 +314,9 @@ def refusing(what: str, hint: str = "") -> Iterator[None]:
             f"have ({_sentence(error)})"
         ) from error
     except duckdb.Error as error:
-        more = f" ({hint})" if hint else ""
-        raise InvalidRequest(f"{what}: {_sentence(error)}{more}") from error
+        said = _sentence(error)
+        hint = JSON_HINT if "Malformed JSON" in said else hint
+        raise InvalidRequest(f"{what}: {said}" + (f" ({hint})" if hint else "")) from error
 
 
 def _sentence(error: Exception) -> str:
@@ -375,5 +377,6 @@ def _duckdb() -> Any:
         return import_module("duckdb")
     except ImportError as error:
         raise ExtraMissing(
-            'SQL needs DuckDB, which is not installed: pip install "quiver-mq[sql]"'
+            'SQL needs DuckDB, which is not installed: pip install "quiver-mq[sql]", or in a clone of '
+            'Quiver: pip install ".[sql]"'
         ) from error
