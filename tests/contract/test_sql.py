@@ -88,6 +88,10 @@ def test_text_and_json_are_null_where_the_body_is_neither(queue):
         "(select count(*) from read_text('/etc/passwd')) > 0",
         "reason + 1",
         "*",
+        "columns(*)",
+        "json.amount",
+        "attempts",
+        "'true'",
         "",
         "not " * 20_000 + "true",
         "\ud800",
@@ -105,6 +109,23 @@ def test_what_is_not_one_condition_is_refused_before_anything_moves(failing, whe
 def test_a_refusal_says_what_duckdb_says_and_which_columns_there_are(failing):
     with pytest.raises(quiver.InvalidRequest, match=r'"raeson" not found.*reason, dead_at'):
         failing.redrive("d.dlq", where="raeson = 'x'")
+
+
+def test_a_value_is_no_condition_and_is_told_from_one(failing):
+    said = r"it is JSON, neither true nor false.*quotes around the whole"
+    with pytest.raises(quiver.InvalidRequest, match=said):
+        failing.redrive("d.dlq", where="json.amount")  # what a shell leaves of json.amount > 5
+    assert failing.redrive("d.dlq", where="json.amount::bool", dry_run=True) == 8
+
+
+def test_who_compares_json_with_text_is_told_how(failing):
+    for ask in (
+        lambda: failing.redrive("d.dlq", where="json.customer.name = 'c1'"),
+        lambda: failing.sql("select * from d where json.customer.name in ('c1', 'c2')"),
+    ):
+        with pytest.raises(quiver.InvalidRequest, match=r"as text.*json->>'\$\.name'"):
+            ask()
+    assert failing.stats("d.dlq").depth == 9
 
 
 def test_where_is_a_condition_or_a_function(failing):
@@ -311,7 +332,9 @@ def test_without_duckdb_it_says_what_to_install(failing, monkeypatch):
         lambda: failing.sql("select 1"),
         lambda: failing.redrive("d.dlq", where="true"),
     ):
-        with pytest.raises(quiver.ExtraMissing, match=r'pip install "quiver-mq\[sql\]"'):
+        with pytest.raises(
+            quiver.ExtraMissing, match=r'install "quiver-mq\[sql\]".*install "\.\[sql\]"'
+        ):
             ask()
     assert failing.redrive("d.dlq", where=lambda m: True, dry_run=True) == 9
 

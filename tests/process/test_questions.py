@@ -48,6 +48,14 @@ def test_an_answer_is_a_table_lines_or_a_file(cli):
     assert sorted(path.name for path in cli.directory.iterdir()) == ["answer.parquet", "data"]
 
 
+def test_an_answer_is_written_only_as_what_its_name_says(cli):
+    for name in ("answer.csv", "answer", "parquet"):
+        cli("sql", "select 1", "--out", name, code=2)
+        assert "end the name" in cli.error
+    cli("sql", "select 1", "--out", "answer.PARQUET")
+    assert sorted(path.name for path in cli.directory.iterdir()) == ["answer.PARQUET", "data"]
+
+
 def test_a_table_shows_some_rows_and_says_how_many_there_are(cli):
     assert len(cli("sql", "select * from jobs.dlq").splitlines()) == 52
     assert "61 rows, the first 50 shown" in cli.error
@@ -90,6 +98,12 @@ def test_dead_letters_are_listed_by_condition(cli):
     cli("dlq", "list", "jobs", "--where", "json.job > 100")
     assert "no dead letters like that" in cli.error
     cli("dlq", "list", "jobs", "--where", "1=1) or (true", code=2)
+
+
+def test_a_choice_of_letters_needs_a_topic(cli):
+    for choice in (["--where", SLOW], ["--reason-like", "Timeout"]):
+        assert "name it" in cli.json("dlq", "list", *choice, code=2)["error"]["message"]
+    assert cli.json("dlq", "list")[0]["pending"] == 61
 
 
 def test_dead_letters_are_redriven_and_discarded_by_condition(cli):

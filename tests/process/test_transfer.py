@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -139,7 +140,7 @@ def test_a_wrong_line_of_a_pipe_leaves_those_before_it_and_a_name_goes_on(cli):
     good, bad = b'{"body": "x"}\n', b'{"body": 1, "key": 1}\n'
     error = cli.json("import", "copy", "-", "--name", "n", given=good * 3 + bad + good, code=2)
     assert "Line 4 of stdin" in error["error"]["message"]
-    assert "3 messages are stored" in error["error"]["message"]
+    assert "at least 3 messages are stored" in error["error"]["message"]
     done = cli.json("import", "copy", "-", "--name", "n", given=good * 5)
     assert (done["imported"], done["skipped"]) == (2, 3)
 
@@ -196,6 +197,43 @@ def test_a_file_is_replaced_only_if_that_is_said(cli):
     assert (cli.directory / "x.jsonl").read_bytes() == b""
 
 
+def test_nothing_is_written_among_the_files_of_the_queue(cli):
+    with cli.queue() as queue:
+        queue.seal()
+    (segment,) = cli.data.rglob("orders@*.parquet")
+    log = max(cli.data.glob("wal-*"))
+    (cli.directory / "link").symlink_to(cli.data)
+
+    def files():
+        return {path: (path.stat().st_ino, path.read_bytes()) for path in cli.data.rglob("*.*")}
+
+    before = files()
+    for command in [
+        ["export", "orders", log, "--format", "json"],
+        ["export", "orders", segment],
+        ["export", "orders", "link/new.jsonl"],
+        ["sql", "select 1", "--out", segment],
+        ["sql", "select 1", "--out", f"../{cli.directory.name}/link/new.parquet"],
+    ]:
+        cli(*command, "--yes", code=2)
+        assert "directory of the queue" in cli.error, command
+    assert files() == before
+
+
+@each_format
+def test_an_export_that_cannot_read_on_says_why_and_leaves_no_file(cli, file):
+    with cli.queue() as queue:
+        queue.seal()
+    (segment,) = cli.data.rglob("orders@*.parquet")
+    content = bytearray(segment.read_bytes())
+    content[4:44] = bytes(40)
+    segment.write_bytes(content)
+    cli("export", "orders", file, code=4)
+    assert "is damaged" in cli.error
+    assert len(cli.error.splitlines()) == 1, cli.error
+    assert [path.name for path in cli.directory.iterdir()] == ["data"]
+
+
 def test_a_large_body_does_not_make_large_batches(cli):
     with cli.queue() as queue:
         queue.create_topic("large")
@@ -224,20 +262,39 @@ main()
 """
 
 
-def test_an_import_that_is_killed_goes_on_without_duplicates(cli):
+def stopped(cli, path, batches, by):
+    """Import until some batches are stored, then stop it by a signal; what else it said."""
+    run = subprocess.Popen(
+        [sys.executable, "-c", SLOWLY, "import", "copy", str(path)], cwd=cli.directory,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert run.stderr is not None
+    with run:
+        for _ in range(batches):
+            assert run.stderr.readline() == b"stored\n"
+        run.send_signal(by)
+        return run.stderr.read().decode()
+
+
+def many(cli):
     path = cli.directory / "many.jsonl"
     path.write_text("".join(f'{{"body": "{n}"}}\n' for n in range(20_000)))
+    return path
+
+
+def test_an_import_that_is_interrupted_says_how_much_is_stored_at_least(cli):
+    said = stopped(cli, many(cli), 5, signal.SIGINT)
+    found = re.search(r"Interrupted: of this input at least ([\d,]+) messages are stored", said)
+    assert found, said
+    with cli.queue() as queue:
+        assert 400 <= int(found[1].replace(",", "")) <= queue.stats("copy").sent < 20_000
+
+
+def test_an_import_that_is_killed_goes_on_without_duplicates(cli):
+    path = many(cli)
     for kills in (5, 20, 60):
-        run = subprocess.Popen(
-            [sys.executable, "-c", SLOWLY, "import", "copy", str(path)], cwd=cli.directory,
-            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-        )  # fmt: skip
-        assert run.stderr is not None
-        with run:
-            for _ in range(kills):
-                assert run.stderr.readline() == b"stored\n"
-            run.send_signal(signal.SIGKILL)
+        stopped(cli, path, kills, signal.SIGKILL)
     done = cli.json("import", "copy", path)
     assert 0 < done["skipped"] < 20_000
     assert done["skipped"] + done["imported"] == 20_000

@@ -84,6 +84,11 @@ def list_letters(
     data: Data = DATA,
 ) -> None:
     """List dead letters, with a count by reason."""
+    if topic is None and (where is not None or reason_like):
+        raise InvalidRequest(
+            "--where and --reason-like choose among the letters of one topic: name it, such as "
+            "quiver dlq list orders"
+        )
     with directory.opened(data) as queue:
         if topic is None:
             _overview(queue, as_json=as_json)

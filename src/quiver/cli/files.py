@@ -24,8 +24,12 @@ def written(path: Path) -> Iterator[BinaryIO]:
         part.unlink(missing_ok=True)
 
 
-def check_replaceable(path: Path, *, yes: bool) -> None:
-    """Ask before a file is replaced."""
+def check_replaceable(path: Path, data: Path, *, yes: bool) -> None:
+    """Ask before a file is replaced; what is in the queue's directory is never ours to replace."""
+    if (path.parent.resolve() / path.name).is_relative_to(data.resolve()):
+        raise InvalidRequest(
+            f"{path} is in the directory of the queue, which is for its own files: write elsewhere"
+        )
     if path.exists():
         if not path.is_file():
             raise InvalidRequest(f"{path} is not a file")

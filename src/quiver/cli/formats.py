@@ -59,6 +59,9 @@ class JsonFile:
     def close(self) -> None:
         """There is nothing to add at the end."""
 
+    def abandon(self) -> None:
+        """Nor is there to leave out."""
+
     def _line(self, row: dict[str, Any]) -> bytes:
         fields: dict[str, Any] = {"id": row["id"], "topic": self._topic}
         fields |= {name: row[name] for name in ("partition", "offset", "key")}
@@ -100,6 +103,10 @@ class ParquetFile:
         """The last messages, and the foot of the file."""
         self._flush()
         self._writer.close()
+
+    def abandon(self) -> None:
+        """Leave the file without its foot, which would come when the writer is collected."""
+        self._writer.is_open = False
 
     def _flush(self) -> None:
         import pyarrow as pa

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 ROWS_SHOWN: Final = 50  # of a table; JSON and files have all
 CELL_CHARS: Final = 80
+PARQUET: Final = ".parquet"
 CHUNK: Final = 1_000  # rows printed at once
 
 EPILOG = epilog(
@@ -33,7 +34,7 @@ EPILOG = epilog(
     "origin_topic, origin_partition, origin_offset, origin_group, attempts, reason, dead_at.",
     "What happened to messages is the table ledger, with the columns that `quiver ledger` prints.",
     "It is one SELECT in the dialect of DuckDB, and can only read. Needs: pip install "
-    '"quiver-mq[sql]"',
+    '"quiver-mq[sql]", or in a clone: pip install ".[sql]"',
 )
 
 
@@ -53,7 +54,11 @@ def sql(
     if out is not None:
         if as_json:
             raise InvalidRequest("--json and --out exclude each other")
-        check_replaceable(out, yes=yes)
+        if out.suffix.lower() != PARQUET:
+            raise InvalidRequest(
+                f"the answer is written as Parquet: end the name {out} with {PARQUET}"
+            )
+        check_replaceable(out, data, yes=yes)
     with directory.opened(data) as queue:
         answer = queue.sql(query)
     if out is not None:

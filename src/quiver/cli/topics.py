@@ -210,6 +210,8 @@ def alter(
     changes = {
         key: None if value == NONE else value for key, value in given.items() if value is not None
     }
+    if not changes:
+        raise InvalidRequest("say what shall change, such as --retention 7d")
     with directory.opened(data) as queue:
         directory.require_topic(queue, topic, data)
         queue.alter_topic(topic, **changes)
@@ -233,6 +235,11 @@ def compact(topic: Topic, as_json: Json = False, data: Data = DATA) -> None:
     """Drop now what newer messages of the same key have superseded."""
     with directory.opened(data) as queue:
         directory.require_topic(queue, topic, data)
+        if not queue.policy(topic).retention.compact:
+            raise InvalidRequest(
+                f"topic {topic!r} keeps more than the newest message of each key; to change that: "
+                f"quiver topics alter {topic} --retention compact"
+            )
         dropped = queue.compact(topic)
     if as_json:
         output.document({"topic": topic, "dropped": dropped})

@@ -89,13 +89,13 @@ def export(
     if file == STDIN and as_json:
         raise InvalidRequest("with --json stdout has the report, so the messages need a file")
     if file != STDIN:
-        check_replaceable(Path(file), yes=yes)
+        check_replaceable(Path(file), data, yes=yes)
     until = int(end) if end is not None and end.isdecimal() else end
     with directory.opened(data) as queue:
         directory.require_topic(queue, topic, data)
         tables = queue.read_arrow(topic, start=start, offset=offset, end=until, partition=partition)
-        with _target(file) as target:
-            count = _write(formats.WRITERS[form](target, topic), tables, most, quiet=as_json)
+        with _target(file) as target, _finished(formats.WRITERS[form](target, topic)) as writer:
+            count = _write(writer, tables, most, quiet=as_json)
     if as_json:
         output.document({"topic": topic, "file": file, "format": form, "exported": count})
     elif file != STDIN:
@@ -112,8 +112,18 @@ def _write(writer: Any, tables: "Iterator[pa.Table]", most: int | None, *, quiet
             shown.messages(count)
             if count == most:
                 break
-    writer.close()
     return count
+
+
+@contextmanager
+def _finished(writer: Any) -> Iterator[Any]:
+    """A writer that is closed at the end; if something fails, there is no file to finish."""
+    try:
+        yield writer
+        writer.close()
+    except BaseException:
+        writer.abandon()
+        raise
 
 
 @contextmanager
@@ -222,11 +232,15 @@ def _import(queue: "Queue", report: Report, form: formats.Format, name: str, sho
     try:
         sent = queue.send_batches(report.topic, batches(), name=name)
     except QuiverError as error:
-        stored = output.count(shown.done, "message is", "messages are")
+        stored = _at_least(shown.done)
         raise type(error)(f"{str(error).rstrip('.')}. Of this input {stored} stored") from error
     except KeyboardInterrupt:
-        stored = output.count(shown.done, "message is", "messages are")
-        output.note(f"Interrupted: of this input {stored} stored.")
+        output.note(f"Interrupted: of this input {_at_least(shown.done)} stored.")
         raise
     report.imported, report.duplicates, report.skipped = sent.count, sent.duplicates, sent.skipped
     report.seconds = time.monotonic() - started
+
+
+def _at_least(count: int) -> str:
+    """What is known to be stored; a batch that was on its way may be as well."""
+    return f"at least {output.count(count, 'message is', 'messages are')}"

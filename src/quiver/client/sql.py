@@ -61,6 +61,11 @@ INTERRUPT_SECONDS: Final = 0.1  # between two requests to end a query
 CLOSE_TRIES: Final = 100  # in case a thread is busy with the database
 CLOSE_SECONDS: Final = 0.01  # between two of them
 NO_CONDITION: Final = "where is not a condition on one message"
+CONDITIONS: Final = {
+    "BOOLEAN",
+    "NULL",
+}  # DuckDB would take the number 5 and the word 'yes' for true
+JSON_HINT: Final = "json.name is JSON; as text, to compare it with text, it is json->>'$.name'"
 NO_SELECT: Final = "the query is not one SELECT"
 
 T = TypeVar("T")
@@ -95,6 +100,12 @@ class Predicate:
             with refusing(NO_CONDITION, f"columns: {COLUMNS}"):
                 self._expression = self._parsed(where)
                 self._session.chosen(empty(), self._expression)  # names and types
+                kinds = self._session.kinds(empty(), self._expression)
+            if not kinds <= CONDITIONS:
+                raise InvalidRequest(
+                    f"{NO_CONDITION}: it is {' and '.join(sorted(kinds - CONDITIONS))}, neither true nor "
+                    "false; compare it with something, and in a shell put quotes around the whole of it"
+                )
             self.close = stack.pop_all().close
 
     def _parsed(self, where: str) -> Any:
@@ -194,6 +205,13 @@ class Session:
         with self._given(messages) as given:
             seen = self._db.sql(f"select {SELECTED} from {given}")  # noqa: S608  # our own words
             return seen.filter(expression).select('partition, "offset"').to_arrow_table()
+
+    @apart
+    def kinds(self, messages: pa.Table, expression: Any) -> set[str]:
+        """The types of an expression; it has several if it speaks of several columns at once."""
+        with self._given(messages) as given:
+            seen = self._db.sql(f"select {SELECTED} from {given}")  # noqa: S608  # our own words
+            return {str(kind).strip('"') for kind in seen.select(expression).types}
 
     @apart
     def create(self, table: pa.Table) -> str:
@@ -296,8 +314,9 @@ def refusing(what: str, hint: str = "") -> Iterator[None]:
             f"have ({_sentence(error)})"
         ) from error
     except duckdb.Error as error:
-        more = f" ({hint})" if hint else ""
-        raise InvalidRequest(f"{what}: {_sentence(error)}{more}") from error
+        said = _sentence(error)
+        hint = JSON_HINT if "Malformed JSON" in said else hint
+        raise InvalidRequest(f"{what}: {said}" + (f" ({hint})" if hint else "")) from error
 
 
 def _sentence(error: Exception) -> str:
@@ -358,5 +377,6 @@ def _duckdb() -> Any:
         return import_module("duckdb")
     except ImportError as error:
         raise ExtraMissing(
-            'SQL needs DuckDB, which is not installed: pip install "quiver-mq[sql]"'
+            'SQL needs DuckDB, which is not installed: pip install "quiver-mq[sql]", or in a clone of '
+            'Quiver: pip install ".[sql]"'
         ) from error
