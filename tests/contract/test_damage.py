@@ -1,11 +1,18 @@
 """A damaged segment stays as it is, whatever is rewritten around it, until somebody mends it."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import quiver
 from quiver import limits
+from quiver.node.engine import Engine
+from quiver.node.shard import Shard
+from quiver.storage.doctor import inspect
+from quiver.storage.files import DiskFiles
+from quiver.testing import VirtualClock
 from tests.contract.verbs import bodies
 
 
@@ -97,3 +104,62 @@ def test_a_letter_whose_bytes_are_in_a_damaged_segment_is_not_lost(tmp_path, mon
             assert bodies(queue.read("t")) == [*sent, b"and on it goes"]
             queue.seal()
     assert list(tmp_path.glob("t.dlq@*.parquet"))
+
+
+def damaged_first_half(path: Path) -> None:
+    """Twenty messages in two segments, of which the first is changed."""
+    fill(path, range(2))
+    flip(min(path.glob("t@*.parquet")))
+
+
+def test_a_table_acks_what_is_in_it_and_nothing_else(tmp_path):
+    damaged_first_half(tmp_path)
+    with quiver.connect(tmp_path) as queue:
+        with pytest.warns(quiver.UnreadableMessages):
+            got = queue.receive_arrow("t", group="g", max_messages=20)
+        assert len(got.table) == 10
+        got.ack()
+        assert queue.stats("t").groups["g"].lag == 10
+
+
+def test_a_member_does_not_go_past_what_it_could_not_read(tmp_path):
+    damaged_first_half(tmp_path)
+    with quiver.connect(tmp_path) as queue, queue.join("t", "g", "m") as member:
+        for _ in range(2):
+            with pytest.raises(quiver.CorruptSegment):
+                member.fetch(max_messages=10)
+        member.commit()
+        assert queue.stats("t").groups["g"].lag == 20
+
+
+def test_what_is_read_beside_damage_is_told_by_the_command_line_and_its_exit_code(tmp_path):
+    damaged_first_half(tmp_path)
+    command = [Path(sys.executable).with_name("quiver"), "export", "t", "-", "--data", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, len(done.stdout.splitlines())) == (4, 10)
+    assert "10 messages were left out" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_doctor_names_the_messages_of_the_damaged_row_groups_only(tmp_path, monkeypatch):
+    monkeypatch.setattr(limits, "SEGMENT_GROUP_ROWS", 5)
+    damaged_first_half(tmp_path)
+    [error] = [one for one in inspect(DiskFiles(tmp_path)) if one.severity == "error"]
+    assert "5 of its 10 messages" in error.text
+    assert error.text.endswith("partition 0 of t, offsets 0 to 4")
+
+
+def test_a_letter_that_expired_while_it_was_leased_is_kept(tmp_path):
+    clock = VirtualClock(1_000_000)
+    files = DiskFiles(tmp_path)
+    shard = Shard(Engine.open(files, now_ms=clock.now_ms(), secret=b"s"), clock)
+    with quiver.Queue(shard, "disk", shard.close) as queue:
+        queue.create_topic("t", dead_letter="dead")
+        queue.send("t", b"precious", ttl=1)
+        [delivery] = queue.receive("t", group="g", lease=600)
+        clock.advance(2)
+        assert queue.receive("t", group="g") == []
+        queue.seal()
+        delivery.dead_letter(reason="late")
+        queue.seal()
+        assert bodies(queue.read("dead")) == [b"precious"]

@@ -377,3 +377,17 @@ def test_the_ledger_is_a_table(failing):
     query = "select event, sum(count)::int as n from ledger where topic = 'd' group by 1 order by 1"
     found = {row["event"]: row["n"] for row in failing.sql(query).to_pylist()}
     assert found == {"sent": 9, "leased": 9, "nacked": 9, "dead_lettered": 9}
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "with x as (copy (select 1) to 'a.csv') select * from x",
+        "with x as (insert into d select * from d returning *) select * from x",
+        "with x as (delete from d returning *) select count(*) from x",
+    ],
+)
+def test_a_select_with_something_inside_that_writes_is_refused(failing, query):
+    with pytest.raises(quiver.InvalidRequest):
+        failing.sql(query)
+    assert failing.sql("select count(*) as n from d").to_pylist() == [{"n": 9}]

@@ -61,6 +61,7 @@ INTERRUPT_SECONDS: Final = 0.1  # between two requests to end a query
 CLOSE_TRIES: Final = 100  # in case a thread is busy with the database
 CLOSE_SECONDS: Final = 0.01  # between two of them
 NO_CONDITION: Final = "where is not a condition on one message"
+READING: Final = {"SELECT_NODE", "SET_OPERATION_NODE", "RECURSIVE_CTE_NODE", "CTE_NODE"}
 CONDITIONS: Final = {
     "BOOLEAN",
     "NULL",
@@ -197,6 +198,10 @@ class Session:
             raise InvalidRequest(": ".join(filter(None, said)))
         if len(tree["statements"]) != 1:
             raise InvalidRequest(f"{what}, but {len(tree['statements'])} statements")
+        for node in _nodes(tree):
+            kind = str(node.get("type"))
+            if kind.endswith("_NODE") and kind not in READING:
+                raise InvalidRequest(f"{what}: a part of it writes, and it may only read")
         return tree
 
     @apart

@@ -222,14 +222,19 @@ class SegmentFile:
             try:
                 return self._parquet.read_row_group(group, columns=names, use_threads=False)
             except (pa.ArrowException, OSError, ValueError, StorageFailed) as error:
-                raise self._damaged(str(error)) from error
+                error.__traceback__ = (
+                    None  # Arrow keeps the error, which must not keep this file open
+                )
+                raise self._damaged(str(error)) from None
 
     def _open(self) -> None:
         if self._parquet is not None:
             return
         try:
-            source = pa.PythonFile(_Reading(self._file, self._blocks), mode="r")
-            parquet = pq.ParquetFile(source)
+            reading = _Reading(self._file, self._blocks)
+            # By itself Parquet reads more than the footer, and would meet damage that is not its.
+            metadata = pq.read_metadata(pa.BufferReader(reading.footer()))
+            parquet = pq.ParquetFile(pa.PythonFile(reading, mode="r"), metadata=metadata)
             if not parquet.schema_arrow.equals(sealed.SCHEMA):
                 raise self._damaged("it does not have the columns of a segment")
             offset, entry = (sealed.SCHEMA.get_field_index(name) for name in ("offset", "entry"))
@@ -283,6 +288,12 @@ class _Reading:
             pieces.append(piece)
             self._at += len(piece)
         return b"".join(pieces)
+
+    def footer(self) -> bytes:
+        """The last block."""
+        self._at = self._blocks.ends[-1] - 1
+        _, block = self._block()
+        return block
 
     def _block(self) -> tuple[int, bytes]:
         """The block at the present position, and where it starts."""
