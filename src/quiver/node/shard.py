@@ -626,7 +626,7 @@ class _Pace:
         if worked < limits.SEAL_WORK_SECONDS_MIN:
             return
         if not self._hurry():
-            time.sleep(min(worked, limits.SEAL_REST_SECONDS_MAX))
+            time.sleep(min(limits.SEAL_REST_FACTOR * worked, limits.SEAL_REST_SECONDS_MAX))
         self._since = time.perf_counter()
 
 
