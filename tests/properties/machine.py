@@ -45,9 +45,10 @@ from quiver.model.commands import (
     Tick,
 )
 from quiver.model.replies import ProducerOpened, Received
-from quiver.model.topic import ALTERABLE, Order, Retention, Retry, TopicPolicy
+from quiver.model.topic import ALTERABLE, Order, Retry, TopicPolicy
 from quiver.node.engine import Engine
 from quiver.storage import codec
+from tests.properties.storm import RETENTIONS
 from tests.properties.world import START_MS, Ask, Lease, World
 
 KEYS = (None, "a", "b", "t/1", "t/2", "u/1")
@@ -88,20 +89,7 @@ retries = st.builds(
     st.sampled_from([30, 100, 300_000]),
     st.booleans(),
 )
-retentions = st.sampled_from(
-    [
-        Retention(),
-        Retention(),
-        Retention(time_ms=30),
-        Retention(time_ms=100),
-        Retention(size_bytes=300),
-        Retention(time_ms=200, size_bytes=500),
-        Retention(forever=True),
-        Retention(compact=True),
-        Retention(compact=True),
-        Retention(compact=True, time_ms=200),
-    ]
-)
+retentions = st.sampled_from(RETENTIONS)
 policies = st.builds(
     TopicPolicy,
     partitions=st.sampled_from([1, 1, 2, 3]),

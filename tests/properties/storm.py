@@ -19,6 +19,16 @@ Draw = Callable[[Random], dict[str, Any]]
 
 MINIMISE_SECONDS = 60
 KEYS = (None, "a", "b", "t/1", "t/2", "u/1")
+RETENTIONS = [
+    *[Retention()] * 3,
+    Retention(time_ms=30),
+    Retention(time_ms=100),
+    Retention(size_bytes=300),
+    Retention(time_ms=200, size_bytes=500),
+    Retention(forever=True),
+    *[Retention(compact=True)] * 2,
+    Retention(compact=True, time_ms=200),
+]
 FEATURES = ("keys", "priorities", "delays", "lives", "ids")
 
 
@@ -102,21 +112,7 @@ def policy(chance: Random) -> TopicPolicy:
         order=pick(["none", "key", "partition"]),
         fair=pick([True, False]),
         partition_by=pick(["hash", "hash", "round-robin"]),
-        retention=pick(
-            [
-                Retention(),
-                Retention(),
-                Retention(),
-                Retention(time_ms=30),
-                Retention(time_ms=100),
-                Retention(size_bytes=300),
-                Retention(time_ms=200, size_bytes=500),
-                Retention(forever=True),
-                Retention(compact=True),
-                Retention(compact=True),
-                Retention(compact=True, time_ms=200),
-            ]
-        ),
+        retention=pick(RETENTIONS),
         keep_unsettled=pick([True, False]),
         max_attempts=pick([None, 1, 2, 3]),
         dead_letter=pick([None, "dead", "dead", "dead", "b"]),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from quiver.cli import directory, output, words
-from quiver.cli.options import DATA, Data, Json, epilog
+from quiver.cli.options import DATA, Data, Json, Start, epilog
 from quiver.cli.stdout import Stdout
 from quiver.errors import InvalidRequest
 
@@ -37,12 +37,7 @@ def ledger(
     event: Annotated[
         str | None, typer.Option("--event", "-e", help="Only this: sent, leased, acked, …")
     ] = None,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--start", metavar="TIME", help="From this time on (ISO 8601; UTC if no zone)."
-        ),
-    ] = None,
+    start: Start = None,
     end: Annotated[
         str | None, typer.Option("--end", metavar="TIME", help="Up to this time, without it.")
     ] = None,

@@ -17,7 +17,31 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Topic = Annotated[str, typer.Argument(help="The topic's name.")]
 Group = Annotated[str, typer.Argument(help="The group's name.")]
 
+# Which part of a topic
+Start = Annotated[
+    str | None,
+    typer.Option("--start", metavar="TIME", help="From this time on (ISO 8601; UTC if no zone)."),
+]
+Offset = Annotated[
+    int | None, typer.Option("--offset", min=0, help="From this offset on, in each partition.")
+]
+End = Annotated[
+    str | None,
+    typer.Option("--end", metavar="TIME|OFFSET", help="Up to this time or offset, without it."),
+]
+Partition = Annotated[
+    int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")
+]
+Most = Annotated[
+    int | None, typer.Option("--max", "-n", min=1, help="End after this many messages.")
+]
+
 DATA = Path("data")
+
+
+def until(end: str | None) -> str | int | None:
+    """What `--end` means: digits are an offset."""
+    return int(end) if end is not None and end.isdecimal() else end
 
 
 def epilog(examples: Iterable[str], *notes: str) -> str:

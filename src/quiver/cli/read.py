@@ -7,7 +7,19 @@ import typer
 
 from quiver.cli import directory, output
 from quiver.cli.bodies import Writer
-from quiver.cli.options import DATA, Data, Json, Topic, epilog
+from quiver.cli.options import (
+    DATA,
+    Data,
+    End,
+    Json,
+    Most,
+    Offset,
+    Partition,
+    Start,
+    Topic,
+    epilog,
+    until,
+)
 from quiver.cli.receive import choose_style
 from quiver.cli.stdout import Stdout
 
@@ -26,25 +38,11 @@ EPILOG = epilog(
 
 def read(
     topic: Topic,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--start", metavar="TIME", help="From this time on (ISO 8601; UTC if no zone)."
-        ),
-    ] = None,
-    offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="From this offset on, in each partition.")
-    ] = None,
-    end: Annotated[
-        str | None,
-        typer.Option("--end", metavar="TIME|OFFSET", help="Up to this time or offset, without it."),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")
-    ] = None,
-    most: Annotated[
-        int | None, typer.Option("--max", "-n", min=1, help="End after this many messages.")
-    ] = None,
+    start: Start = None,
+    offset: Offset = None,
+    end: End = None,
+    partition: Partition = None,
+    most: Most = None,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Show id, key, headers and age too.")
     ] = False,
@@ -59,11 +57,10 @@ def read(
     directory.require_queue(data)
     out = Stdout()
     writer = Writer(style, terminal=out.terminal)
-    until = int(end) if end is not None and end.isdecimal() else end
     printed = 0
     with directory.opened(data) as queue:
         directory.require_topic(queue, topic, data)
-        records = queue.read(topic, start=start, offset=offset, end=until, partition=partition)
+        records = queue.read(topic, start=start, offset=offset, end=until(end), partition=partition)
         records = islice(records, most)
         while chunk := list(islice(records, CHUNK)):
             printed += out.write(map(writer.line, chunk))

@@ -15,7 +15,20 @@ import typer
 from quiver.cli import directory, formats, output
 from quiver.cli.files import check_replaceable, written
 from quiver.cli.lines import STDIN
-from quiver.cli.options import DATA, Data, Json, Topic, Yes, epilog
+from quiver.cli.options import (
+    DATA,
+    Data,
+    End,
+    Json,
+    Most,
+    Offset,
+    Partition,
+    Start,
+    Topic,
+    Yes,
+    epilog,
+    until,
+)
 from quiver.cli.progress import Bar, bar
 from quiver.errors import InvalidRequest, QuiverError
 
@@ -60,25 +73,11 @@ def export(
         str, typer.Argument(help="The file to write, .parquet or .jsonl; - is stdout.")
     ],
     format_: FormatOption = None,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--start", metavar="TIME", help="From this time on (ISO 8601; UTC if no zone)."
-        ),
-    ] = None,
-    offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="From this offset on, in each partition.")
-    ] = None,
-    end: Annotated[
-        str | None,
-        typer.Option("--end", metavar="TIME|OFFSET", help="Up to this time or offset, without it."),
-    ] = None,
-    partition: Annotated[
-        int | None, typer.Option("--partition", "-p", min=0, help="Only this partition.")
-    ] = None,
-    most: Annotated[
-        int | None, typer.Option("--max", "-n", min=1, help="End after this many messages.")
-    ] = None,
+    start: Start = None,
+    offset: Offset = None,
+    end: End = None,
+    partition: Partition = None,
+    most: Most = None,
     yes: Yes = False,
     as_json: Json = False,
     data: Data = DATA,
@@ -90,10 +89,11 @@ def export(
         raise InvalidRequest("with --json stdout has the report, so the messages need a file")
     if file != STDIN:
         check_replaceable(Path(file), data, yes=yes)
-    until = int(end) if end is not None and end.isdecimal() else end
     with directory.opened(data) as queue:
         directory.require_topic(queue, topic, data)
-        tables = queue.read_arrow(topic, start=start, offset=offset, end=until, partition=partition)
+        tables = queue.read_arrow(
+            topic, start=start, offset=offset, end=until(end), partition=partition
+        )
         with _target(file) as target, _finished(formats.WRITERS[form](target, topic)) as writer:
             count = _write(writer, tables, most, quiet=as_json)
     if as_json:

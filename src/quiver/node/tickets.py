@@ -111,7 +111,8 @@ class Ticket(Generic[T]):
             self._callback()
 
     def _pass_on(self) -> None:
-        following, self._next = self._next, None
+        following = self._next
         if following is not None:
-            with suppress(RuntimeError):  # another thread has done it just now
+            with suppress(RuntimeError):  # it was done already, here or by another thread
                 following._done.release()
+            self._next = None  # afterwards: an interrupt in between must not lose it

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from quiver.errors import DiskFull, StorageFailed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from typing_extensions import Buffer
 
@@ -86,15 +87,18 @@ class Files(Protocol):
         """Return when all names are durable."""
 
 
-def publish(files: Files, name: str, buffers: Sequence[Buffer], *, allocate: int = 0) -> None:
-    """Make a file of this content that is there completely or not at all, whatever happens."""
+@contextmanager
+def publishing(files: Files, name: str) -> Iterator[File]:
+    """A file to be written in this block, which is there completely or not at all, whatever happens.
+
+    That its name is durable is seen to by the caller, who may have several of them.
+    """
     temporary = name + TEMPORARY
     if temporary in files.names():
         files.remove(temporary)
     try:
         file = files.create(temporary)
-        file.write(0, buffers)
-        file.allocate(allocate)
+        yield file
         file.sync()
         file.close()
         files.rename(temporary, name)
@@ -102,6 +106,13 @@ def publish(files: Files, name: str, buffers: Sequence[Buffer], *, allocate: int
         if temporary in files.names():  # the space it took may be what others wait for
             files.remove(temporary)
         raise
+
+
+def publish(files: Files, name: str, buffers: Sequence[Buffer], *, allocate: int = 0) -> None:
+    """Make a file of this content, durable under its name."""
+    with publishing(files, name) as file:
+        file.write(0, buffers)
+        file.allocate(allocate)
     files.sync_directory()
 
 

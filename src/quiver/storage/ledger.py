@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from quiver import limits
 from quiver.batches.ledger import SCHEMA, chosen, concat, table
 from quiver.errors import CorruptLedger, DiskFull, StorageError
-from quiver.storage.files import TEMPORARY
+from quiver.storage.files import publishing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -253,12 +253,8 @@ def _milliseconds(group: Any, which: str) -> int:
 
 
 def _write(files: Files, name: str, tables: Iterable[pa.Table], rest: Callable[[], None]) -> None:
-    """Make a file of these rows that is there completely or not at all, whatever happens."""
-    temporary = name + TEMPORARY
-    if temporary in files.names():
-        files.remove(temporary)
-    try:
-        file = files.create(temporary)
+    """Make a file of these rows, durable under its name."""
+    with publishing(files, name) as file:
         sink = _Writable(file)
         with pq.ParquetWriter(
             sink, SCHEMA, compression="zstd", write_page_checksum=True
@@ -267,13 +263,6 @@ def _write(files: Files, name: str, tables: Iterable[pa.Table], rest: Callable[[
                 parquet.write_table(group, row_group_size=limits.LEDGER_GROUP_ROWS)
                 rest()
         sink.finish()
-        file.sync()
-        file.close()
-        files.rename(temporary, name)
-    except DiskFull:
-        if temporary in files.names():  # the space it took may be what others wait for
-            files.remove(temporary)
-        raise
     files.sync_directory()
 
 

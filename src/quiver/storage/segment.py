@@ -26,8 +26,8 @@ from crc32c import crc32c
 from quiver import limits
 from quiver.batches import sealed
 from quiver.batches.schema import NAMES
-from quiver.errors import CorruptSegment, DiskFull, StorageFailed
-from quiver.storage.files import TEMPORARY
+from quiver.errors import CorruptSegment, StorageFailed
+from quiver.storage.files import publishing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -84,19 +84,12 @@ def write(
     have to wait for all of it.
     """
     data, blocks = _encode(topic, groups, rest)
-    temporary = name + TEMPORARY
-    try:
-        file = files.create(temporary)
+    with publishing(files, name) as file:
         for start in range(0, data.size, limits.SEAL_STEP_BYTES):
+            if start:
+                file.sync()
+                rest()
             file.write(start, [data[start : start + limits.SEAL_STEP_BYTES]])
-            file.sync()
-            rest()
-        file.close()
-        files.rename(temporary, name)
-    except DiskFull:
-        if temporary in files.names():
-            files.remove(temporary)
-        raise
     return blocks
 
 
