@@ -12,6 +12,7 @@ it a place of its own.
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from quiver import limits
@@ -84,6 +85,7 @@ class Shelf:
             for at, one in enumerate(segments)
             for start, end in zip(one.starts, one.ends, strict=True)
         )
+        assert all(before[1] <= after[0] for before, after in pairwise(runs))
         self._starts = array("q", (start for start, _, _ in runs))
         self._ends = array("q", (end for _, end, _ in runs))
         self._segments = array("q", (at for _, _, at in runs))
@@ -171,36 +173,38 @@ class Segments:
         them could not be read there are those to be `spared`: they and letters astray are left as
         they are, because what cannot be read must not be lost on the way either.
         """
-        writes: list[Write] = []
         logged: dict[int, None] = {}
-        shelves: dict[tuple[int, int], Shelf] = {}
         strays: dict[int, None] = {}
-        room = limits.SEAL_BYTES_MAX
+        works: dict[tuple[int, int], _Work] = {}
         for topic in core.topics.values():
             for partition in topic.partitions:
-                work = _Work(self.shelf(topic.number, partition.number), topic, partition)
+                place = topic.number, partition.number
+                work = works[place] = _Work(self.shelf(*place), topic, partition)
                 work.look(stays, logged)
                 if spared is not None or not write:
                     strays |= work.leave_strays(logged_at_all)
-                made = []
-                if write:
-                    room -= work.rewrite(room, spared or ())
-                    made = work.writes(topic, core.index, len(writes))
-                    writes += made
-                found = [*work.kept(), *(one.segment for one in made)]
-                if found:
-                    shelves[topic.number, partition.number] = Shelf(found)
-        for (number, at), shelf in self._shelves.items():
-            kept = shelves.get((number, at), Shelf([]))
-            wanted = [
-                one
-                for one in shelf.segments
-                if one not in kept.segments
-                and any(one.first_entry <= index <= one.last_entry for index in strays)
-            ]
-            if wanted:
-                shelves[number, at] = Shelf([*kept.segments, *wanted])
-        return Plan(writes, Segments(shelves), sorted(logged))
+        # Neither may go nor be rewritten: in the new one these letters would be missing.
+        needed = {
+            one.name: None
+            for one in self
+            if any(one.first_entry <= index <= one.last_entry for index in strays)
+        }
+        shelves = {
+            place: [one for one in shelf.segments if one.name in needed]
+            for place, shelf in self._shelves.items()
+        }
+        writes: list[Write] = []
+        room = limits.SEAL_BYTES_MAX
+        for place, work in works.items():
+            made = []
+            if write:
+                room -= work.rewrite(room, {*(spared or ()), *needed})
+                made = work.writes(core.index, len(writes))
+                writes += made
+            kept = [one for one in work.kept() if one.name not in needed]
+            shelves[place] = [*shelves.get(place, ()), *kept, *(one.segment for one in made)]
+        full = {place: Shelf(found) for place, found in shelves.items() if found}
+        return Plan(writes, Segments(full), sorted(logged))
 
 
 class _Work:
@@ -208,6 +212,7 @@ class _Work:
 
     def __init__(self, shelf: Shelf, topic: Topic, partition: Partition) -> None:
         self._shelf = shelf
+        self._topic = topic
         self._partition = partition
         views = [group.views[partition.number] for group in topic.groups.values()]
         # One that expired while it was leased is removed, and may still be buried.
@@ -275,7 +280,7 @@ class _Work:
         """The segments that stay as they are."""
         return self._kept
 
-    def writes(self, topic: Topic, index: int, number: int) -> list[Write]:
+    def writes(self, index: int, number: int) -> list[Write]:
         """What needs a place, cut into segments; the first of them is the snapshot's `number`th."""
         made: list[Write] = []
         parts: list[Slice] = []
@@ -285,14 +290,13 @@ class _Work:
             parts.append(extent.slice(self._partition.number, start, end, 0))
             nbytes += extent.nbytes * (end - start) // extent.count
             if nbytes >= limits.SEGMENT_BYTES:
-                made.append(self._write(topic, index, number + len(made), parts, nbytes))
+                made.append(self._write(index, number + len(made), parts, nbytes))
                 parts, nbytes = [], 0
         if parts:
-            made.append(self._write(topic, index, number + len(made), parts, nbytes))
+            made.append(self._write(index, number + len(made), parts, nbytes))
         return made
 
-    def _write(
-        self, topic: Topic, index: int, which: int, parts: list[Slice], nbytes: int
-    ) -> Write:
+    def _write(self, index: int, which: int, parts: list[Slice], nbytes: int) -> Write:
+        topic = self._topic
         name = name_of(topic.name, topic.number, self._partition.number, index, which)
         return Write(Segment.of(name, parts, nbytes), topic.number, topic.name, parts)

@@ -573,10 +573,8 @@ class Shard:
             self._engine.drop_snapshot()
         else:
             raise problem
-        sealed, self._sealing = (
-            self._sealing,
-            [],
-        )  # not before: if this fails, they are told so, too
+        # Not before: if what is above fails, those who wait for it are told so, too.
+        sealed, self._sealing = self._sealing, []
         for request in sealed:
             if problem is None:
                 request.ticket.resolve(None)
@@ -611,10 +609,10 @@ _NOTHING = Source(BatchCache(0), ())
 
 
 class _Pace:
-    """Rests as long as the work before took, so that those who wait for an answer do not notice.
+    """Rests longer than the work before took, so that those who wait for an answer hardly notice.
 
-    It may be called as often as one likes: others get Python's lock after half a millisecond of
-    work, and by themselves would get it after five.
+    It may be called as often as one likes: others get Python's lock after a fraction of a
+    millisecond of work, and by themselves would get it after five.
     """
 
     def __init__(self, hurry: Callable[[], bool]) -> None:
