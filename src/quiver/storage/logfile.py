@@ -102,13 +102,16 @@ class LogFile:
 
     def walk(self) -> Iterator[tuple[int, Header, bytes]]:
         """Position, header and command of every frame up to where no good one starts."""
-        index = self.first
-        while (header := self._header(self.end)) is not None and header.index == index:
+        ahead, index = _Ahead(self.file), self.first
+        while True:
             position, commands_at = self.end, self.end + HEADER_BYTES
-            command = self.file.read(commands_at, header.command_bytes)
+            header = frame.decode_header(ahead.read(position, HEADER_BYTES), salt=self.salt)
+            if header is None or header.index != index:
+                return
+            command = ahead.read(commands_at, header.command_bytes)
             if len(command) < header.command_bytes or crc32c(command) != header.command_crc:
                 return
-            if self._crc(commands_at + len(command), header.batch_bytes) != header.batch_crc:
+            if ahead.crc(commands_at + len(command), header.batch_bytes) != header.batch_crc:
                 return
             self.end += header.frame_bytes
             index += 1
@@ -131,7 +134,7 @@ class LogFile:
 
     def read_batch(self, index: int, position: int) -> bytes:
         """The batch of the entry whose frame is at `position`. Safe from any thread."""
-        header = self._header(position)
+        header = frame.decode_header(self.file.read(position, HEADER_BYTES), salt=self.salt)
         if header is not None and header.index == index:
             start = position + HEADER_BYTES + header.command_bytes
             batch = self.file.read(start, header.batch_bytes)
@@ -139,16 +142,33 @@ class LogFile:
                 return batch
         raise CorruptLog(f"{self.file.name} is damaged at byte {position}: entry {index}. {REMEDY}")
 
-    def _header(self, position: int) -> Header | None:
-        return frame.decode_header(self.file.read(position, HEADER_BYTES), salt=self.salt)
 
-    def _crc(self, position: int, count: int) -> int | None:
-        """The checksum of a part of the file, in pieces; None if the file ends before."""
+class _Ahead:
+    """Reads a file from front to back in large pieces, however small the parts that are asked for."""
+
+    def __init__(self, file: File) -> None:
+        self._file = file
+        self._start = 0
+        self._data = memoryview(b"")
+
+    def read(self, position: int, count: int) -> bytes:
+        """These bytes, or fewer if the file ends before."""
+        return bytes(self._part(position, count))
+
+    def crc(self, position: int, count: int) -> int | None:
+        """The checksum of these bytes; None if the file ends before."""
         crc, end = 0, position + count
         while position < end:
-            data = self.file.read(position, min(end - position, limits.WAL_CHECK_BYTES))
+            data = self._part(position, min(end - position, limits.WAL_CHECK_BYTES))
             if not data:
                 return None
             crc = crc32c(data, crc)
             position += len(data)
         return crc
+
+    def _part(self, position: int, count: int) -> memoryview:
+        at = position - self._start
+        if at < 0 or at + count > len(self._data):
+            self._start, at = position, 0
+            self._data = memoryview(self._file.read(position, max(count, limits.WAL_CHECK_BYTES)))
+        return self._data[at : at + count]
