@@ -3,7 +3,7 @@
     orders@7.0-00000000000000001234-2.parquet
     topic, its number, partition, the snapshot that made it, and which one of those it is
 
-The rows are in offset order (`batches.sealed` has the columns), in row groups of about half a mebibyte,
+The rows are in offset order (`batches.sealed` has the columns), in row groups of about a mebibyte,
 so that one old message costs one group and not a file. Which segments count is written in the
 snapshot, with the checksum of each row group and of the footer behind them; a file that no snapshot
 names is what a crash left over.
