@@ -13,11 +13,16 @@
     │  ├─ ProducerFenced       a newer producer took the name
     │  ├─ MemberFenced         the member's session or generation ended
     │  ├─ ExtraMissing         it needs an optional package that is not installed
+    │  ├─ Unauthenticated      the node does not know who asks
+    │  ├─ Forbidden            it knows, and the rules do not allow it
     │  └─ QueueClosed
     ├─ UnavailableError        retry later: nothing was done
     │  ├─ QueueFull            the topic's backlog limit
     │  ├─ Overloaded           too much in flight
+    │  ├─ QuotaExceeded        the principal asks for more than its share
+    │  ├─ Unreachable          no node answers
     │  └─ DiskFull             no room for another write
+    ├─ OutcomeUnknown          the connection broke: a send may be stored or not
     ├─ ProducerFailed          what a producer sent behind your back was refused; it has the messages
     └─ StorageError            the directory needs a person
        ├─ DirectoryInUse       another process owns it
@@ -156,6 +161,20 @@ class ExtraMissing(RequestError):
     code = "extra_missing"
 
 
+class Unauthenticated(RequestError):
+    """The credentials are missing, wrong or expired."""
+
+    code = "unauthenticated"
+    http_status = 401
+
+
+class Forbidden(RequestError):
+    """The principal's rules do not allow this."""
+
+    code = "forbidden"
+    http_status = 403
+
+
 class QueueClosed(RequestError):
     """The queue was closed, or belongs to another process after a fork."""
 
@@ -185,11 +204,31 @@ class Overloaded(UnavailableError):
     http_status = 429
 
 
+class QuotaExceeded(UnavailableError):
+    """The principal has used up its share for now."""
+
+    code = "quota_exceeded"
+    http_status = 429
+
+
+class Unreachable(UnavailableError):
+    """No node answered in time, and nothing was done."""
+
+    code = "unreachable"
+
+
 class DiskFull(UnavailableError):
     """The disk has no room for another write. Nothing confirmed is affected."""
 
     code = "disk_full"
     http_status = 507
+
+
+class OutcomeUnknown(QuiverError):
+    """The connection to the node broke before the answer: it may have been done or not."""
+
+    code = "outcome_unknown"
+    http_status = 503
 
 
 class ProducerFailed(QuiverError):
