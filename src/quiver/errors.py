@@ -162,10 +162,17 @@ class ExtraMissing(RequestError):
 
 
 class Unauthenticated(RequestError):
-    """The credentials are missing, wrong or expired."""
+    """The credentials are missing, wrong or expired. `reason`: what AWS calls it, for a signature."""
 
     code = "unauthenticated"
     http_status = 401
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message, reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Forbidden(RequestError):
@@ -205,10 +212,17 @@ class Overloaded(UnavailableError):
 
 
 class QuotaExceeded(UnavailableError):
-    """The principal has used up its share for now."""
+    """The principal has used up its share; after `retry_after` seconds it has some again."""
 
     code = "quota_exceeded"
     http_status = 429
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message, retry_after)
+        self.retry_after = retry_after
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class Unreachable(UnavailableError):
