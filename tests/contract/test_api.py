@@ -9,12 +9,13 @@ import quiver
 NAMES = """
 AsyncDelivery AsyncDeliveryBatch AsyncMember AsyncProducer AsyncQueue AsyncTransaction
 BehindRetention CorruptLedger CorruptLog CorruptSegment Delivery DeliveryBatch DirectoryInUse
-DiskFull ExtraMissing GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded Member
-MemberFenced Message MessageNotFound MessageTooLarge Origin Overloaded Placed Producer
-ProducerFailed ProducerFenced Queue QueueClosed QueueFull QuiverError ReceiptError ReceiptExpired
-ReceiptInvalid Record RequestError Retry Sent SentBatch SentBatches StorageError StorageFailed
-TopicExists TopicNotFound TopicPolicy TopicStats Transaction UnavailableError UnreadableMessages
-UnsupportedFormat connect connect_async once retry
+DiskFull ExtraMissing Forbidden GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded
+Member MemberFenced Message MessageNotFound MessageTooLarge Origin OutcomeUnknown Overloaded Placed
+Producer ProducerFailed ProducerFenced Queue QueueClosed QueueFull QuiverError QuotaExceeded
+ReceiptError ReceiptExpired ReceiptInvalid Record RequestError Retry Sent SentBatch SentBatches
+StorageError StorageFailed TopicExists TopicNotFound TopicPolicy TopicStats Transaction
+Unauthenticated UnavailableError Unreachable UnreadableMessages UnsupportedFormat connect
+connect_async once retry
 """
 
 TWINS = [
