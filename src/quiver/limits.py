@@ -74,6 +74,14 @@ PATIENCE_SECONDS_MAX: Final = (
 )
 CACHE_BYTES_MAX: Final = 64 * MIB  # decoded batches kept for readers
 
+# -- serving ---------------------------------------------------------------------------------------
+HEAD_SECONDS_MAX: Final = 10.0  # from the first byte of a request to the end of its head
+BODY_PAUSE_SECONDS_MAX: Final = 20.0  # between two pieces of a request's body
+IDLE_SECONDS_MAX: Final = 75.0  # a connection without a request
+DRAIN_SECONDS_MAX: Final = 10.0  # a node that ends waits so long for what still runs
+CONNECTIONS_MAX: Final = 20_000  # open at a time
+IN_FLIGHT_BYTES_MAX: Final = 512 * MIB  # of bodies of requests, all together
+
 # -- the ledger ------------------------------------------------------------------------------------
 LEDGER_ROWS_MAX: Final = 200_000  # in memory; a snapshot then writes them out: 24 MB
 LEDGER_CHARS_MAX: Final = 16 * MIB  # of the texts of those rows: names, and reasons of failures

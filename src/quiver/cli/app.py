@@ -16,6 +16,7 @@ from quiver.cli import (
     receive,
     seal,
     send,
+    serve,
     sql,
     topics,
     transfer,
@@ -41,7 +42,7 @@ class Root(TyperGroup):
 
 
 ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "sql", "export", "import", "trace",
-         "ledger", "seal", "doctor", "bench", "demo"]  # fmt: skip
+         "ledger", "seal", "serve", "doctor", "bench", "demo"]  # fmt: skip
 
 app = typer.Typer(
     name="quiver",
@@ -97,6 +98,7 @@ app.command("import", epilog=transfer.IMPORT_EPILOG)(transfer.import_)
 app.command("trace", epilog=ledger.TRACE_EPILOG)(ledger.trace)
 app.command("ledger", epilog=ledger.LEDGER_EPILOG)(ledger.ledger)
 app.command("seal", epilog=seal.EPILOG)(seal.seal)
+app.command("serve", epilog=serve.EPILOG)(serve.serve)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("demo", epilog=demonstrate.EPILOG)(demonstrate.demo)

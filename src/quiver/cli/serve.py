@@ -1,0 +1,36 @@
+"""`quiver serve`: a queue for many processes and languages, behind one HTTP port."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from quiver.cli.options import epilog
+
+EPILOG = epilog(
+    ["quiver serve", "quiver serve --data /var/lib/quiver --listen 127.0.0.1:7070"],
+    "SIGTERM and Ctrl-C end it in order: what runs is finished. A second signal ends it at once.",
+)
+
+
+def serve(
+    data: Annotated[
+        Path | None, typer.Option("--data", "-d", metavar="DIR", help="The directory of the queue.")
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where to listen.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="A configuration in TOML.")
+    ] = None,
+    insecure: Annotated[
+        bool | None,
+        typer.Option("--insecure", help="Let everybody who reaches this address do everything."),
+    ] = None,
+) -> None:
+    """Serve a queue over HTTP until it is told to stop."""
+    from quiver.server.config import load
+    from quiver.server.serve import serve as run
+
+    options = {"data": data, "listen": listen, "insecure": insecure or None}
+    run(load(config, options=options))
