@@ -24,6 +24,7 @@ from quiver import (
     Queue,
     QueueClosed,
 )
+from quiver.client.flows import Flows
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
 from quiver.storage.files import DiskFiles
@@ -86,7 +87,7 @@ class SyncDoor:
 
     def open(self, path: Path, clock: VirtualClock, durability: Any = "disk") -> Any:
         self.shard, close = open_shard(path, clock)
-        return Queue(self.shard, durability, close)
+        return Queue(Flows(self.shard, durability), close)
 
     def end(self) -> None:
         pass
@@ -103,11 +104,11 @@ class AsyncDoor:
         self._thread.start()
 
     def open(self, path: Path, clock: VirtualClock, durability: Any = "disk") -> Any:
-        def open_() -> tuple[Shard, Callable[[], None]]:
+        def open_() -> tuple[Flows, Callable[[], None]]:
             self.shard, close = open_shard(path, clock)
-            return self.shard, close
+            return Flows(self.shard, durability), close
 
-        return Blocking(self._loop, AsyncQueue(open_, durability)).__enter__()
+        return Blocking(self._loop, AsyncQueue(open_)).__enter__()
 
     def end(self) -> None:
         asyncio.run_coroutine_threadsafe(self._loop.shutdown_default_executor(), self._loop).result(

@@ -8,6 +8,7 @@ import pytest
 
 import quiver
 from quiver import limits
+from quiver.client.flows import Flows
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
 from quiver.storage.doctor import inspect
@@ -153,7 +154,7 @@ def test_a_letter_that_expired_while_it_was_leased_is_kept(tmp_path):
     clock = VirtualClock(1_000_000)
     files = DiskFiles(tmp_path)
     shard = Shard(Engine.open(files, now_ms=clock.now_ms(), secret=b"s"), clock)
-    with quiver.Queue(shard, "disk", shard.close) as queue:
+    with quiver.Queue(Flows(shard, "disk"), shard.close) as queue:
         queue.create_topic("t", dead_letter="dead")
         queue.send("t", b"precious", ttl=1)
         [delivery] = queue.receive("t", group="g", lease=600)

@@ -37,7 +37,6 @@ from quiver.model.replies import Durability
 from quiver.model.stats import GroupStats, TopicStats
 from quiver.model.topic import Retry, TopicPolicy
 from quiver.model.units import milliseconds
-from quiver.node.shard import Shard
 from quiver.node.tickets import Ticket
 
 T = TypeVar("T")
@@ -82,11 +81,8 @@ async def run(flow: Generator[Any, Any, T]) -> T:
 class AsyncQueue:
     """A queue in a directory. Tasks may share one; it is an async context manager."""
 
-    def __init__(
-        self, open_: Callable[[], tuple[Shard, Callable[[], None]]], durability: Durability
-    ):
+    def __init__(self, open_: Callable[[], tuple[Flows, Callable[[], None]]]) -> None:
         self._open = open_
-        self._durability: Durability = durability
         self._flows_: Flows | None = None
         self._close: Callable[[], None] = lambda: None
 
@@ -99,8 +95,7 @@ class AsyncQueue:
         return self._flows_
 
     async def __aenter__(self) -> Self:
-        shard, self._close = await asyncio.to_thread(self._open)
-        self._flows_ = Flows(shard, self._durability)
+        self._flows_, self._close = await asyncio.to_thread(self._open)
         return self
 
     async def aclose(self) -> None:

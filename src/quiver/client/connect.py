@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from quiver.client import arguments
 from quiver.client.aio import AsyncQueue
+from quiver.client.flows import Flows
 from quiver.client.sync import Queue
 from quiver.errors import InvalidRequest
 from quiver.model.replies import Durability
@@ -41,8 +42,7 @@ def connect(
     path = directory(url)
     arguments.choice(durability, "durability", Durability)
     ledger_ms = milliseconds(ledger_retention, "ledger_retention")
-    shard, close = open_shard(path, ledger_ms)
-    return Queue(shard, durability, close)
+    return Queue(*open_flows(path, ledger_ms, durability))
 
 
 def connect_async(
@@ -55,7 +55,7 @@ def connect_async(
     path = directory(url)
     arguments.choice(durability, "durability", Durability)
     ledger_ms = milliseconds(ledger_retention, "ledger_retention")
-    return AsyncQueue(lambda: open_shard(path, ledger_ms), durability)
+    return AsyncQueue(lambda: open_flows(path, ledger_ms, durability))
 
 
 def directory(url: Any) -> Path:
@@ -81,8 +81,10 @@ def demand_ours(path: Path) -> None:
         )
 
 
-def open_shard(path: Path, ledger_ms: int) -> tuple[Shard, Callable[[], None]]:
-    """A running shard on a directory that we own, and what ends it."""
+def open_flows(
+    path: Path, ledger_ms: int, durability: Durability
+) -> tuple[Flows, Callable[[], None]]:
+    """The verbs over a shard that runs on a directory that we own, and what ends it."""
     demand_ours(path)
     lock = DirectoryLock.acquire(path)
     clock = SystemClock()
@@ -100,4 +102,4 @@ def open_shard(path: Path, ledger_ms: int) -> tuple[Shard, Callable[[], None]]:
         shard.close()
         lock.release()
 
-    return shard, close
+    return Flows(shard, durability), close

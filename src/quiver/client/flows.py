@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from dataclasses import dataclass
 from itertools import chain, groupby, repeat
 from secrets import randbits
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +25,7 @@ from quiver.batches.schema import concat
 from quiver.batches.story import Story
 from quiver.client import arguments, losses
 from quiver.client.results import Lease, Leased, LeasedTable, Record, Sent, SentBatch
+from quiver.core.delivery import letters
 from quiver.core.delivery.offsets import merge
 from quiver.errors import (
     InvalidRequest,
@@ -38,15 +39,23 @@ from quiver.model.commands import (
     Action,
     AlterTopic,
     Command,
+    Commit,
     CreateGroup,
     CreateTopic,
     DeleteGroup,
     DeleteTopic,
+    Discard,
+    Heartbeat,
     Held,
+    Join,
+    Leave,
+    OpenProducer,
     PauseGroup,
+    Pick,
     Producer,
     Purge,
     Receive,
+    Redrive,
     Seek,
     Send,
     Settle,
@@ -54,11 +63,13 @@ from quiver.model.commands import (
 )
 from quiver.model.message import Message
 from quiver.model.replies import (
+    Assigned,
     Durability,
     Moved,
     Origin,
     Placed,
     Positioned,
+    ProducerOpened,
     SentMany,
     Settled,
     Slice,
@@ -78,6 +89,7 @@ T = TypeVar("T")
 L = TypeVar("L", bound=Leased)
 B = TypeVar("B", bound=LeasedTable)
 Flow = Generator[Any, Any, T]
+Place: TypeAlias = tuple[int, int]  # partition and offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +114,27 @@ class Page:
     source: Source
     ahead: dict[int, int]
 
+    @property
+    def places(self) -> list[Place]:
+        """Where its messages are, oldest first."""
+        return [
+            (piece.partition, offset)
+            for piece in self.slices
+            for offset in range(piece.offset, piece.offset + piece.count)
+        ]
+
+    def records(self, topic: str, *, whole: bool = False) -> list[Record]:
+        """Those of its messages that can be read, or, if it must be the `whole`, an error."""
+        made: list[Record] = []
+        found = self.source.pieces() if whole else self.source.readable(some=False)
+        for pieces in _by_batch(found):
+            made += map(Record, *_record_columns(topic, pieces))
+        return made
+
+    def table(self) -> pa.Table:
+        """Those of its messages that can be read as Arrow, with ids."""
+        return table(list(self.source.readable(some=False)), with_ids=True)
+
 
 class Flows:
     """The verbs of the API over a shard."""
@@ -110,6 +143,10 @@ class Flows:
         self.shard = shard
         self.durability = durability
         self._handles: dict[str, TopicHandle] = {}
+
+    def now_ms(self) -> int:
+        """The time of the queue."""
+        return self.shard.clock.now_ms()
 
     # -- topics ------------------------------------------------------------------------------------
 
@@ -148,7 +185,7 @@ class Flows:
 
         def ask(engine: Engine) -> TopicStats:
             number = engine.core.topic_named(topic).number
-            return engine.core.stats(number, self.shard.clock.now_ms())
+            return engine.core.stats(number, self.now_ms())
 
         stats: TopicStats = yield self.shard.ask(ask)
         return stats
@@ -236,7 +273,17 @@ class Flows:
         rows = [message if isinstance(message, Row) else row_of(message) for message in messages]
         if not rows:
             raise InvalidRequest("the batch is empty; send at least one message")
-        return pack(rows, self.shard.clock.now_ms())
+        return self.pack(rows)
+
+    def pack(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        """The batch of these rows, whose delays and lives begin now."""
+        return pack(rows, self.now_ms())
+
+    def open_producer(self, handle: TopicHandle, name: str) -> Flow[ProducerOpened]:
+        """Take a producer's name over."""
+        command = OpenProducer(handle.number, arguments.name(name, "name"))
+        opened: ProducerOpened = yield self.shard.propose(command)
+        return opened
 
     def send_packed(
         self,
@@ -518,8 +565,21 @@ class Flows:
         ahead = {number: min(at, ends[number]) for number, at in ahead.items()}
         return Page(slices, engine.source(topic, slices), ahead)
 
+    def read_marked(
+        self, topic: int, positions: dict[int, int], ends: dict[int, int], limit: int
+    ) -> Flow[tuple[Page, Page]]:
+        """The next messages of a replay, and those of them that some group has not settled."""
+
+        def ask(engine: Engine) -> tuple[Page, Page]:
+            everything = self.page(engine, topic, positions, ends, limit)
+            until = {**ends, **everything.ahead}
+            return everything, self.page(engine, topic, positions, until, limit, pending=True)
+
+        pages: tuple[Page, Page] = yield self.shard.ask(ask)
+        return pages
+
     def read_records(self, name: str, page: Page) -> Flow[list[Record]]:
-        result: list[Record] = yield Work(lambda: records(name, page))
+        result: list[Record] = yield Work(lambda: page.records(name))
         return result
 
     # -- the ledger --------------------------------------------------------------------------------
@@ -587,6 +647,57 @@ class Flows:
         handle = yield from self.handle(topic)
         return handle.number
 
+    def move(self, topic: str, command: Redrive | Discard) -> Flow[int]:
+        """One step of a redrive or discard of this topic; how many were moved."""
+        reply: Moved = yield self.shard.propose(command)
+        return reply.count
+
+    def movable(self, topic: str, picks: tuple[Pick, ...]) -> Flow[int]:
+        """How many of these would be moved now: those that nobody holds a lease on."""
+
+        def ask(engine: Engine) -> int:
+            found = letters.pick(engine.core.topic_named(topic), picks)
+            return sum(end - start for _, start, end in found)
+
+        count: int = yield self.shard.ask(ask)
+        return count
+
+    # -- members -----------------------------------------------------------------------------------
+
+    def member(self, topic: TopicHandle, command: Join | Heartbeat | Commit) -> Flow[Assigned]:
+        """What a member says; what is assigned to it now."""
+        assigned: Assigned = yield self.shard.propose(command)
+        return assigned
+
+    def leave(self, topic: TopicHandle, command: Leave) -> Flow[None]:
+        yield self.shard.propose(command)
+
+    def assigned(self, topic: TopicHandle, group: str, member: str) -> Flow[Assigned]:
+        """What is assigned to a member, without a word from it."""
+        assigned: Assigned = yield self.shard.ask(
+            lambda engine: engine.core.assigned(topic.number, group, member)
+        )
+        return assigned
+
+    def fetch(
+        self, topic: TopicHandle, group: str, member: str, positions: dict[int, int],
+        max_messages: int, wait_ms: int,
+    ) -> Flow[Page | None]:  # fmt: skip
+        """The next messages of those partitions that are the member's, waiting for the first."""
+        number = topic.number
+
+        def ask(engine: Engine, now_ms: int) -> tuple[Page | None, int | None]:
+            owned = dict(engine.core.assigned(number, group, member).partitions)
+            mine = {partition: at for partition, at in positions.items() if partition in owned}
+            if engine.core.is_paused(number, group):
+                return None, None
+            ends, due_ms = engine.core.fetchable(number, mine, now_ms)
+            page = self.page(engine, number, mine, ends, max_messages)
+            return (page if page.slices else None), due_ms
+
+        page: Page | None = yield self.shard.watch(number, ask, wait_ms)
+        return page
+
 
 def row_of(message: Any) -> Row:
     """The checked row of a message, or of a bare body."""
@@ -644,15 +755,6 @@ def deliveries(
         attempts = _each(pieces, lambda part: repeat(part.attempt, part.count))
         columns_ = _record_columns(lease.topic, pieces)
         made += map(make, repeat(settle), repeat(lease), attempts, *columns_)
-    return made
-
-
-def records(topic: str, page: Page, *, whole: bool = False) -> list[Record]:
-    """The messages of a page that can be read, or, if it must be the `whole` of it, an error."""
-    made: list[Record] = []
-    found = page.source.pieces() if whole else page.source.readable(some=False)
-    for pieces in _by_batch(found):
-        made += map(Record, *_record_columns(topic, pieces))
     return made
 
 

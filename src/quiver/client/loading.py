@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from quiver.client import arguments
 from quiver.client.flows import Flow, Flows, Work, sent_batch
 from quiver.client.results import SentBatches
-from quiver.model.commands import OpenProducer, Producer
-from quiver.model.replies import Durability, ProducerOpened, SentMany
+from quiver.model.commands import Producer
+from quiver.model.replies import Durability, SentMany
 
 
 def send_batches(
@@ -16,9 +15,8 @@ def send_batches(
 ) -> Flow[SentBatches]:
     """Send what no earlier call under this name has stored."""
     given = flows.given(durability)
-    arguments.name(name, "name")
     handle = yield from flows.handle(topic)
-    opened: ProducerOpened = yield flows.shard.propose(OpenProducer(handle.number, name))
+    opened = yield from flows.open_producer(handle, name)
     stored, passed, count, duplicates = opened.sequence, 0, 0, 0
     waiting: Iterator[Any] = iter(batches)
     while (messages := (yield Work(lambda: next(waiting, None)))) is not None:

@@ -11,16 +11,13 @@ from typing import Any, TypeAlias
 
 from quiver import limits
 from quiver.client import arguments
-from quiver.client.flows import Flow, Flows, Pause, Work
+from quiver.client.flows import Flow, Flows, Pause, Place, Work
 from quiver.client.results import Record
-from quiver.client.scanning import Place, Scan, places
+from quiver.client.scanning import Scan
 from quiver.client.sql import Predicate
-from quiver.core.delivery import letters
 from quiver.core.delivery.offsets import merge
 from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.commands import Discard, Pick, Redrive
-from quiver.model.replies import Moved
-from quiver.node.engine import Engine
 
 Function: TypeAlias = Callable[[Record], bool]
 
@@ -62,12 +59,12 @@ def move(
                 most = pace.step if limit is None else min(pace.step, limit - moved)
                 step, chosen = picks(chosen[:most]), chosen[most:]
                 if dry_run:
-                    moved += yield flows.shard.ask(_counting(topic, step))
+                    moved += yield from flows.movable(topic, step)
                 else:
                     yield from pace.wait()
-                    reply: Moved = yield flows.shard.propose(command(number, step))
-                    pace.did(reply.count)
-                    moved += reply.count
+                    count = yield from flows.move(topic, command(number, step))
+                    pace.did(count)
+                    moved += count
                 if progress is not None:
                     progress(moved)
     except QuiverError as error:
@@ -91,7 +88,7 @@ class Choice:
     def of_next(self, scan: Scan) -> Flow[list[Place]]:
         """Those of the next page that are meant, oldest first."""
         page = yield from scan.page()
-        chosen = places(page)
+        chosen = page.places
         if self._predicate is not None:
             predicate, table = self._predicate, (yield from scan.table(page))
             chosen = yield Work(lambda: predicate.places(table))
@@ -115,7 +112,7 @@ class Pace:
     """So many messages a second. A step waits for what those before it have used up, no longer."""
 
     def __init__(self, flows: Flows, rate: float | None) -> None:
-        self._clock = flows.shard.clock
+        self._now_ms = flows.now_ms
         self._rate = rate
         self._due_ms: float | None = None
         # Four steps a second are smooth enough for whoever is behind the topic.
@@ -124,7 +121,7 @@ class Pace:
 
     def wait(self) -> Flow[None]:
         """Until the next step may be taken."""
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         if self._due_ms is None:
             self._due_ms = now_ms
         if self._rate is not None and self._due_ms > now_ms:
@@ -133,7 +130,7 @@ class Pace:
     def did(self, count: int) -> None:
         """Account for a step. Time that was lost is made up for, but no more than a step's worth."""
         if self._rate is not None and self._due_ms is not None:
-            earliest_ms = self._clock.now_ms() - 1000 * self.step / self._rate
+            earliest_ms = self._now_ms() - 1000 * self.step / self._rate
             self._due_ms = max(self._due_ms, earliest_ms) + 1000 * count / self._rate
 
 
@@ -143,16 +140,6 @@ def picks(chosen: Iterable[Place]) -> tuple[Pick, ...]:
     for partition, offset in chosen:
         found.setdefault(partition, []).append((offset, offset + 1))
     return tuple(Pick(partition, tuple(merge(ranges))) for partition, ranges in found.items())
-
-
-def _counting(topic: str, step: tuple[Pick, ...]) -> Callable[[Engine], int]:
-    """How many of these would be moved now: those that nobody holds a lease on."""
-
-    def count(engine: Engine) -> int:
-        found = letters.pick(engine.core.topic_named(topic), step)
-        return sum(end - start for _, start, end in found)
-
-    return count
 
 
 def _parts(where: Any) -> tuple[str | None, Function | None]:

@@ -4,13 +4,13 @@ from collections import deque
 from typing import Any
 
 from quiver import limits
-from quiver.batches.rows import Row, pack
+from quiver.batches.rows import Row
 from quiver.client import arguments
 from quiver.client.flows import Flow, Flows, sent_batch
 from quiver.errors import ProducerFailed, QuiverError
-from quiver.model.commands import OpenProducer, Producer
+from quiver.model.commands import Producer
 from quiver.model.message import Message
-from quiver.model.replies import Durability, ProducerOpened, SentMany
+from quiver.model.replies import Durability, SentMany
 from quiver.node.shard import TopicHandle
 from quiver.node.tickets import Ticket
 
@@ -54,7 +54,7 @@ class Outbox:
             return
         rows, nbytes = self._rows, self._bytes
         producer = Producer(self._name, self._epoch, self.sequence) if self._name else None
-        batch = pack(rows, self._flows.shard.clock.now_ms())
+        batch = self._flows.pack(rows)
         ticket: Ticket[SentMany]
         try:
             ticket = self._flows.send_packed(self._topic, batch, self._durability, producer)
@@ -103,10 +103,9 @@ def open_outbox(
     given = flows.given(durability)
     handle = yield from flows.handle(topic)
     if name is None:
-        yield flows.shard.ask(lambda engine: engine.core.topic_named(topic))  # it is still there
+        yield from flows.policy(topic)  # it is still there
         return Outbox(flows, handle, given, rows_max, bytes_max)
-    command = OpenProducer(handle.number, arguments.name(name, "name"))
-    opened: ProducerOpened = yield flows.shard.propose(command)
+    opened = yield from flows.open_producer(handle, name)
     return Outbox(flows, handle, given, rows_max, bytes_max, name, opened.epoch, opened.sequence)
 
 

@@ -1,24 +1,9 @@
 """Going through what a topic holds, page by page, in bounded memory."""
 
-from typing import TypeAlias
-
 import pyarrow as pa
 
 from quiver import limits
-from quiver.batches.output import table
-from quiver.client.flows import Flow, Flows, Page, Work
-from quiver.node.engine import Engine
-
-Place: TypeAlias = tuple[int, int]  # partition and offset
-
-
-def places(page: Page) -> list[Place]:
-    """Where the messages of a page are, oldest first."""
-    return [
-        (piece.partition, offset)
-        for piece in page.slices
-        for offset in range(piece.offset, piece.offset + piece.count)
-    ]
+from quiver.client.flows import Flow, Flows, Page, Place, Work
 
 
 class Scan:
@@ -55,24 +40,15 @@ class Scan:
     def marked(self) -> Flow[tuple[Page, set[Place]]]:
         """The next messages, and where the pending ones are: those that some group has not settled."""
 
-        def ask(engine: Engine) -> tuple[Page, Page]:
-            everything = Flows.page(
-                engine, self._number, self._positions, self._ends, self._messages
-            )
-            ends = {**self._ends, **everything.ahead}
-            return everything, Flows.page(
-                engine, self._number, self._positions, ends, self._messages, pending=True
-            )
-
-        page, waiting = yield self._flows.shard.ask(ask)
+        page, waiting = yield from self._flows.read_marked(
+            self._number, self._positions, self._ends, self._messages
+        )
         self._positions = {**self._positions, **page.ahead}
-        return page, set(places(waiting))
+        return page, set(waiting.places)
 
     def table(self, page: Page) -> Flow[pa.Table]:
         """A page as Arrow, with ids."""
-        made: pa.Table = yield Work(
-            lambda: table(list(page.source.readable(some=False)), with_ids=True)
-        )
+        made: pa.Table = yield Work(page.table)
         self.saw(made.num_rows, made.nbytes)
         return made
 

@@ -27,7 +27,6 @@ from quiver.model.replies import Durability
 from quiver.model.stats import GroupStats, TopicStats
 from quiver.model.topic import Retry, TopicPolicy
 from quiver.model.units import milliseconds
-from quiver.node.shard import Shard
 from quiver.node.tickets import Ticket
 
 T = TypeVar("T")
@@ -59,8 +58,8 @@ def run(flow: Generator[Any, Any, T]) -> T:
 class Queue:
     """A queue in a directory. Threads may share one; it is a context manager that closes itself."""
 
-    def __init__(self, shard: Shard, durability: Durability, close: Callable[[], None]) -> None:
-        self._flows = Flows(shard, durability)
+    def __init__(self, flows: Flows, close: Callable[[], None]) -> None:
+        self._flows = flows
         self._close = close
 
     def close(self) -> None:
