@@ -131,3 +131,14 @@ COMPACT_GROWTH_PERCENT: Final = 50  # a topic that has grown by this much is wor
 COMPACT_GROWTH_MIN: Final = 1_000  # messages; if it has also grown by this many
 COMPACT_AGAIN_SECONDS: Final = 3_600  # later, if groups that were behind kept it from dropping all
 TOMBSTONE_KEEP_SECONDS: Final = 86_400  # so that everybody who reads once a day sees it
+
+# -- access ----------------------------------------------------------------------------------------
+ACCESS_FILE_BYTES_MAX: Final = 1 * MIB  # it is read again, whole, whenever it changes
+ACCESS_CHECK_SECONDS: Final = 1  # how late a change of it, or of a certificate, may be noticed
+PRINCIPALS_MAX: Final = 1_000
+RULES_MAX: Final = 100  # of a principal: each request looks at all of them
+CREDENTIALS_MAX: Final = 16  # of a principal, tokens and keys each: more than any rotation needs
+AUTHORIZATION_BYTES_MAX: Final = 4 * KIB  # of that header; a signature has some hundred
+CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60  # between a signature's time and ours, as AWS has it
+SIGNING_KEYS_CACHED: Final = 1_024  # derived keys: one for each key, day and region
+REFUSALS_LOG_SECONDS: Final = 10  # refused credentials are counted and logged once in so long

@@ -30,6 +30,19 @@ class Bounds(Section, frozen=True):
     in_flight_bytes: int = limits.IN_FLIGHT_BYTES_MAX
 
 
+class AccessFile(Section, frozen=True):
+    """Who may use the node. Without a file of this name, the one in the data directory counts."""
+
+    file: Path | None = None
+
+
+class TlsFiles(Section, frozen=True):
+    """A certificate and its key, both in PEM; they are read again when they change."""
+
+    cert: Path
+    key: Path
+
+
 class Config(Section, frozen=True):
     """Everything a node can be told."""
 
@@ -38,6 +51,8 @@ class Config(Section, frozen=True):
     hosts: tuple[str, ...] = ()  # names by which clients may call this node, besides localhost
     insecure: bool = False  # listen beyond this machine without authentication
     bounds: Bounds = Bounds()
+    access: AccessFile = AccessFile()
+    tls: TlsFiles | None = None
 
     @property
     def address(self) -> tuple[str, int]:

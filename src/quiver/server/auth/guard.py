@@ -1,22 +1,205 @@
 """The guard at the door: from the credentials of a request to a principal."""
 
+import hmac
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
 from starlette.types import Scope
 
+from quiver.errors import InvalidRequest, Unauthenticated
+from quiver.limits import AUTHORIZATION_BYTES_MAX, REFUSALS_LOG_SECONDS
+from quiver.server.auth import access, sigv4
 from quiver.server.auth.principal import ANYBODY, Principal
+from quiver.server.auth.quotas import Meter
+from quiver.server.auth.sigv4 import Claim
+
+log: Final = logging.getLogger(__name__)
+
+Clock = Callable[[], float]  # seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Credential:
+    """Whose a token or key is, until when, and what it is checked with."""
+
+    principal: Principal
+    secret: str = field(repr=False)  # a key's secret, or the hash of a token
+    ends_at: float  # seconds since 1970
+
+    @classmethod
+    def of(cls, principal: Principal, secret: str, expires: datetime | None) -> "Credential":
+        return cls(principal, secret, expires.timestamp() if expires else float("inf"))
+
+
+@dataclass(frozen=True, slots=True)
+class Roll:
+    """Everybody whom the node knows, by the ids of their tokens and keys."""
+
+    principals: dict[str, Principal]
+    tokens: dict[str, Credential]
+    keys: dict[str, Credential]
 
 
 class Guard:
-    """Knows the principals. Without any, everybody is `ANYBODY`, who may do everything."""
+    """Knows the principals of an access file. Without a file, everybody is `ANYBODY`, who may all.
+
+    A request that is recognised is also counted: see `quotas`. `refresh` may be called by another
+    thread; all else belongs to the loop.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        required: bool = False,
+        wall_clock: Clock = time.time,  # noqa: TID251  # the default; tests pass another
+        clock: Clock = time.monotonic,
+    ) -> None:
+        """Read the file. One that is not `required` may come later: the node is open until then."""
+        self._path = path
+        self._wall_clock = wall_clock
+        self._clock = clock
+        self._refusals = Refusals(clock)
+        self._roll: Roll | None = None
+        if path is not None and path.exists():
+            self._roll = self._read(path)
+        elif required:
+            raise InvalidRequest(f"there is no access file {path}: make one with quiver access add")
 
     @property
     def open(self) -> bool:
         """No credentials are configured; such a node listens on loopback only."""
-        return True
+        return self._roll is None
+
+    @property
+    def files(self) -> list[Path]:
+        """What to watch for changes."""
+        return [self._path] if self._path is not None else []
+
+    def refresh(self) -> None:
+        """Read the file again; if it is wrong, raise and go on with what was known before."""
+        if self._path is not None and (self._path.exists() or not self.open):
+            self._roll = self._read(self._path)
+            log.info("read the access file: principals=%d", len(self._roll.principals))
+
+    def _read(self, path: Path) -> Roll:
+        known = self._roll.principals if self._roll is not None else {}
+        roll = Roll({}, {}, {})
+        for name, entry in access.load(path).principals.items():
+            allow, deny = entry.rules()
+            quota = entry.quota()
+            before = known.get(name)
+            same = before is not None and before.meter.quota == quota  # then it keeps its count
+            meter = before.meter if before is not None and same else Meter(quota, self._clock)
+            principal = roll.principals[name] = Principal(name, allow, deny, meter)
+            for token in entry.tokens:
+                roll.tokens[token.id] = Credential.of(principal, token.hash, token.expires)
+            for key in entry.keys:
+                roll.keys[key.id] = Credential.of(principal, key.secret, key.expires)
+        return roll
+
+    # -- who asks ----------------------------------------------------------------------------------
 
     def by_token(self, scope: Scope) -> Principal:
         """Who sent this request, by its `Authorization: Bearer` header."""
-        return ANYBODY
+        roll = self._roll
+        if roll is None:
+            return ANYBODY
+        with self._refusals:
+            credential = self._token_of(scope, roll)
+        credential.principal.meter.admit(credential.principal.name)
+        return credential.principal
+
+    def _token_of(self, scope: Scope, roll: Roll) -> Credential:
+        given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
+        if not given:
+            raise Unauthenticated(
+                "this node wants a token: Authorization: Bearer TOKEN", sigv4.MISSING
+            )
+        scheme, _, text = given[0][:AUTHORIZATION_BYTES_MAX].decode("latin-1").partition(" ")
+        shape = access.TOKEN.fullmatch(text.strip())
+        if len(given) > 1 or scheme.lower() != "bearer" or shape is None:
+            raise Unauthenticated(
+                "the Authorization header must be one: Bearer, and a token as "
+                "`quiver access token` gives it",
+                sigv4.INCOMPLETE,
+            )
+        credential = roll.tokens.get(shape[1])
+        expected = credential.secret if credential is not None else ""
+        right = hmac.compare_digest(access.token_hash(shape[0]), expected)
+        if credential is None or not right:
+            raise Unauthenticated("nobody here has this token", sigv4.UNKNOWN_KEY)
+        return self._current(credential, "token")
+
+    def claim(self, scope: Scope) -> "Signed":
+        """What can be said of a signed request before its body is there: most strangers end here."""
+        roll = self._roll
+        if roll is None:
+            return Signed(self, None, None)
+        with self._refusals:
+            claim = sigv4.claim(scope, self._wall_clock())
+            credential = roll.keys.get(claim.key_id)
+            if credential is None:
+                raise Unauthenticated("nobody here has this access key", sigv4.UNKNOWN_KEY)
+            return Signed(self, claim, self._current(credential, "access key"))
 
     def by_signature(self, scope: Scope, body: bytes) -> Principal:
         """Who signed this request and this body, by AWS Signature Version 4."""
-        return ANYBODY
+        return self.claim(scope).by(body)
+
+    def _current(self, credential: Credential, what: str) -> Credential:
+        if credential.ends_at <= self._wall_clock():
+            raise Unauthenticated(f"this {what} has expired: ask for a new one", sigv4.UNKNOWN_KEY)
+        return credential
+
+    def prove(self, claim: Claim, credential: Credential, body: bytes) -> Principal:
+        """Who made the claim, if the body bears it out."""
+        with self._refusals:
+            claim.check(credential.secret, body)
+        credential.principal.meter.admit(credential.principal.name)
+        return credential.principal
+
+
+@dataclass(frozen=True, slots=True)
+class Signed:
+    """A request whose signature looks possible; the body decides."""
+
+    _guard: Guard
+    _claim: Claim | None
+    _credential: Credential | None
+
+    def by(self, body: bytes) -> Principal:
+        """Who signed it together with `body`."""
+        if self._claim is None or self._credential is None:
+            return ANYBODY
+        return self._guard.prove(self._claim, self._credential, body)
+
+
+class Refusals:
+    """Counts refused credentials as they pass, and logs their number and reasons now and then.
+
+    Nothing that was given is logged: what is no token here may be a password elsewhere.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._quiet_until = float("-inf")
+        self._reasons: dict[str, int] = {}
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, Unauthenticated):
+            return
+        self._reasons[error.reason] = self._reasons.get(error.reason, 0) + 1
+        if self._clock() >= self._quiet_until:
+            reasons = " ".join(f"{reason}={count}" for reason, count in self._reasons.items())
+            log.warning("refused credentials: %s", reasons)
+            self._reasons = {}
+            self._quiet_until = self._clock() + REFUSALS_LOG_SECONDS

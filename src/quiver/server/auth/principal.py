@@ -1,16 +1,21 @@
 """A principal and its rules: deny wins, and what nothing allows is refused."""
 
-from collections.abc import Iterable
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
-from quiver.errors import Forbidden
+from quiver.errors import Forbidden, InvalidRequest
+from quiver.limits import NAME_CHARS_MAX
+from quiver.server.auth.quotas import Meter
 
 Verb = Literal["send", "receive", "read", "observe", "manage"]
 
 VERBS: Final[tuple[Verb, ...]] = get_args(Verb)
 EVERY_TOPIC: Final = "*"  # as a pattern: any topic; as a topic: all of them, as /metrics shows
+
+_PATTERN: Final = re.compile(rf"(?=.{{1,{NAME_CHARS_MAX + 1}}}\Z)[A-Za-z0-9._-]*\*?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +25,25 @@ class Rule:
     verbs: frozenset[Verb]
     pattern: str
 
+    @classmethod
+    def parse(cls, text: str) -> "Rule":
+        """A rule as people write it: `send,receive:orders.*`, or `*:*` for everything."""
+        names, colon, pattern = text.partition(":")
+        verbs = VERBS if names == "*" else [verb for verb in VERBS if verb in names.split(",")]
+        if not colon or (names != "*" and len(verbs) != len(names.split(","))):
+            raise InvalidRequest(
+                f"a rule is verbs, a colon and topics, such as send,receive:orders.*, "
+                f"with verbs of {', '.join(VERBS)} or *; not {text[:80]!r}"
+            )
+        if not _PATTERN.fullmatch(pattern):
+            raise InvalidRequest(
+                f"the topics of a rule are a name, or the start of names and a * at its end; "
+                f"not {pattern[:80]!r}"
+            )
+        return cls(frozenset(verbs), pattern)
+
     def covers(self, verb: Verb, topic: str) -> bool:
+        """Whether it says something about `verb` on `topic`."""
         if verb not in self.verbs:
             return False
         if self.pattern.endswith("*"):
@@ -30,11 +53,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Somebody whom the node knows, by name, with what it may do."""
+    """Somebody whom the node knows, by name, with what it may do and how much of it."""
 
     name: str
     allow: tuple[Rule, ...]
     deny: tuple[Rule, ...] = ()
+    meter: Meter = field(default_factory=Meter, repr=False, compare=False)
 
     def may(self, verb: Verb, topic: str = EVERY_TOPIC) -> bool:
         """Whether the rules allow `verb` on `topic`; without a topic: on all there are and will be."""
@@ -47,10 +71,10 @@ class Principal:
     def demand(self, verb: Verb, topic: str = EVERY_TOPIC) -> None:
         """Refuse with `Forbidden` what the rules do not allow."""
         if not self.may(verb, topic):
-            where = "every topic" if topic == EVERY_TOPIC else f"topic {topic!r}"
+            where = "every topic" if topic == EVERY_TOPIC else f"topic {topic[:NAME_CHARS_MAX]!r}"
             raise Forbidden(
-                f"{self.name} may not {verb} on {where}: "
-                f"whoever keeps the access file can allow it with {verb}:{topic}"
+                f"{self.name} may not {verb} on {where}: no rule allows it, or one denies it. "
+                "Rules are in the node's access file"
             )
 
     def visible(self, topics: Iterable[str]) -> list[str]:
@@ -59,10 +83,16 @@ class Principal:
 
     def spend(self, nbytes: int) -> None:
         """Count bytes that a request has brought or an answer has taken away."""
+        self.meter.spend(nbytes)
 
-    def waiting(self) -> AbstractContextManager[None]:
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
         """Around a receive that waits; raises `QuotaExceeded` if too many of them wait already."""
-        return nullcontext()
+        self.meter.start_waiting()
+        try:
+            yield
+        finally:
+            self.meter.stop_waiting()
 
 
 ANYBODY: Final = Principal("anybody", allow=(Rule(frozenset(VERBS), EVERY_TOPIC),))
