@@ -1,4 +1,4 @@
-"""Write into the docs what the code knows: limits, errors, signatures, the command line.
+"""Write into the docs what the code knows: limits, errors, signatures, metrics, the command line.
 
 A page has places for it:
 
@@ -31,6 +31,7 @@ import quiver
 from quiver import errors, limits
 from quiver.batches.schema import FIELDS
 from quiver.cli.app import app
+from quiver.server import metrics
 from quiver.storage.codec import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -289,6 +290,17 @@ def notes(epilog: str) -> Iterator[str]:
             yield " ".join(paragraph.split())
 
 
+# -- metrics ---------------------------------------------------------------------------------------
+
+
+def make_metrics(labels: str) -> str:
+    """A table of the metrics with just these labels, in their order: `topic.group`."""
+    wanted = tuple(label for label in labels.split(".") if label != "none")
+    found = [family for family in metrics.FAMILIES if family.labels == wanted]
+    rows = [f"| `{one.name}` | {one.kind} | {one.meaning} |" for one in found]
+    return "\n".join(["| name | kind | meaning |\n|---|---|---|", *rows])
+
+
 GENERATORS: dict[str, Callable[[str], str]] = {
     "limits": make_limits,
     "error-tree": make_error_tree,
@@ -298,6 +310,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "kinds": make_kinds,
     "columns": make_columns,
     "cli": make_cli,
+    "metrics": make_metrics,
 }
 
 

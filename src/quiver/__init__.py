@@ -64,7 +64,7 @@ from quiver.errors import (
 )
 from quiver.model.message import Message
 from quiver.model.replies import Origin, Placed
-from quiver.model.stats import GroupStats, TopicStats
+from quiver.model.stats import GroupStats, Overview, StorageStats, TopicStats
 from quiver.model.topic import Retry, TopicPolicy
 
 __version__ = "0.1.0"
@@ -99,6 +99,7 @@ __all__ = [
     "Origin",
     "OutcomeUnknown",
     "Overloaded",
+    "Overview",
     "Placed",
     "Producer",
     "ProducerFailed",
@@ -119,6 +120,7 @@ __all__ = [
     "SentBatches",
     "StorageError",
     "StorageFailed",
+    "StorageStats",
     "TopicExists",
     "TopicNotFound",
     "TopicPolicy",

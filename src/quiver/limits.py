@@ -88,6 +88,14 @@ LEDGER_CHARS_MAX: Final = 16 * MIB  # of the texts of those rows: names, and rea
 LEDGER_FILES_MAX: Final = 32  # past it, files that are neighbours in time become one
 LEDGER_GROUP_ROWS: Final = 100_000  # of a Parquet row group: what a reader has in memory at a time
 
+# -- figures ---------------------------------------------------------------------------------------
+REASON_KINDS_MAX: Final = 50  # kinds of reasons of dead letters that are counted each; then "other"
+REASON_KIND_CHARS_MAX: Final = 40  # of such a kind
+OVERVIEW_STEP_SECONDS: Final = 0.001  # for figures of topics, before others get their turn
+METRIC_TOPICS_MAX: Final = 100  # topics with figures of their own in /metrics; the rest is "other"
+METRIC_GROUPS_MAX: Final = 300  # groups with figures of their own
+METRIC_REQUESTS_MAX: Final = 300  # kinds of requests (door, operation, code) that are counted each
+
 # -- producers -------------------------------------------------------------------------------------
 PRODUCER_ROWS: Final = 1_000  # a producer's batch is sent when it has this many messages
 PRODUCER_BYTES: Final = 1 * MIB  # or this many bytes

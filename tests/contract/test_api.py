@@ -10,10 +10,10 @@ NAMES = """
 AsyncDelivery AsyncDeliveryBatch AsyncMember AsyncProducer AsyncQueue AsyncTransaction
 BehindRetention CorruptLedger CorruptLog CorruptSegment Delivery DeliveryBatch DirectoryInUse
 DiskFull ExtraMissing Forbidden GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded
-Member MemberFenced Message MessageNotFound MessageTooLarge Origin OutcomeUnknown Overloaded Placed
-Producer ProducerFailed ProducerFenced Queue QueueClosed QueueFull QuiverError QuotaExceeded
+Member MemberFenced Message MessageNotFound MessageTooLarge Origin OutcomeUnknown Overloaded
+Overview Placed Producer ProducerFailed ProducerFenced Queue QueueClosed QueueFull QuiverError QuotaExceeded
 ReceiptError ReceiptExpired ReceiptInvalid Record RequestError Retry Sent SentBatch SentBatches
-StorageError StorageFailed TopicExists TopicNotFound TopicPolicy TopicStats Transaction
+StorageError StorageFailed StorageStats TopicExists TopicNotFound TopicPolicy TopicStats Transaction
 Unauthenticated UnavailableError Unreachable UnreadableMessages UnsupportedFormat connect
 connect_async once retry
 """

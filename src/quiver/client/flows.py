@@ -7,8 +7,10 @@ how they wait.
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, groupby, repeat
 from secrets import randbits
+from time import perf_counter
 from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -76,7 +78,7 @@ from quiver.model.replies import (
     Transacted,
 )
 from quiver.model.replies import Sent as SentReply
-from quiver.model.stats import TopicStats
+from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy
 from quiver.model.units import milliseconds
 from quiver.node.engine import Engine, Source, encode
@@ -189,6 +191,24 @@ class Flows:
 
         stats: TopicStats = yield self.shard.ask(ask)
         return stats
+
+    def overview(self) -> Flow[Overview]:
+        names = yield from self.topics()
+        topics: dict[str, TopicStats] = {}
+        letters: dict[str, None] = {}
+        while names:
+            now_ms = self.shard.clock.now_ms()
+            found: list[tuple[TopicStats | None, str | None]] = yield self.shard.ask(
+                partial(_look_at, names, now_ms)
+            )
+            names = names[len(found) :]
+            topics |= {stats.topic: stats for stats, _ in found if stats is not None}
+            letters |= {letter: None for _, letter in found if letter is not None}
+        reasons, storage = yield self.shard.ask(
+            lambda engine: (dict(engine.core.reasons), engine.storage())
+        )
+        there = tuple(name for name in topics if name in letters)
+        return Overview(topics, there, reasons, storage)
 
     def purge(self, topic: str) -> Flow[int]:
         moved: Moved = yield from self._on_topic(topic, lambda handle: Purge(handle.number))
@@ -697,6 +717,24 @@ class Flows:
 
         page: Page | None = yield self.shard.watch(number, ask, wait_ms)
         return page
+
+
+def _look_at(
+    names: list[str], now_ms: int, engine: Engine
+) -> list[tuple[TopicStats | None, str | None]]:
+    """The figures of the first of these topics, and where their dead letters go: a short while's worth."""
+    found: list[tuple[TopicStats | None, str | None]] = []
+    until = perf_counter() + limits.OVERVIEW_STEP_SECONDS
+    for name in names:
+        number = engine.core.names.get(name)
+        if number is None:  # deleted meanwhile
+            found.append((None, None))
+        else:
+            letters = engine.core.topics[number].policy.dead_letter
+            found.append((engine.core.stats(number, now_ms), letters))
+        if perf_counter() > until:
+            break
+    return found
 
 
 def row_of(message: Any) -> Row:

@@ -24,7 +24,7 @@ from quiver.errors import QueueClosed
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Durability
-from quiver.model.stats import GroupStats, TopicStats
+from quiver.model.stats import GroupStats, Overview, TopicStats
 from quiver.model.topic import Retry, TopicPolicy
 from quiver.model.units import milliseconds
 from quiver.node.tickets import Ticket
@@ -129,6 +129,10 @@ class Queue:
     def stats(self, topic: str) -> TopicStats:
         """What a topic and its groups are doing."""
         return run(self._flows.stats(topic))
+
+    def overview(self) -> Overview:
+        """What all topics are doing, and the files."""
+        return run(self._flows.overview())
 
     def purge(self, topic: str) -> int:
         """Drop every message of a topic; return how many were unsettled."""

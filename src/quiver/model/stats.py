@@ -1,6 +1,25 @@
-"""What a topic and its groups are doing, as numbers."""
+"""What a queue, its topics and their groups are doing, as numbers."""
 
 from dataclasses import dataclass
+from typing import Final
+
+SYNC_BOUNDS: Final = (
+    0.000_1,
+    0.000_25,
+    0.000_5,
+    0.001,
+    0.002_5,
+    0.005,
+    0.01,
+    0.025,
+    0.05,
+    0.1,
+    0.25,
+    0.5,
+    1,
+    2.5,
+    10,
+)  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,3 +63,27 @@ class TopicStats:
     dropped: int  # for their age or the topic's size
     compacted: int  # because a newer one has their key
     groups: dict[str, GroupStats]
+
+
+@dataclass(frozen=True, slots=True)
+class StorageStats:
+    """The files of a queue, and how long the log's syncs took since it was opened."""
+
+    log_bytes: int
+    log_files: int
+    segment_bytes: int  # of the messages in them, before compression
+    segments: int
+    disk_bytes: int  # of the file system that the directory is on
+    disk_free_bytes: int
+    sync_counts: tuple[int, ...]  # syncs that took up to each of SYNC_BOUNDS, and longer ones
+    sync_seconds: float  # all of them together
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """Everything there is, at about the same time."""
+
+    topics: dict[str, TopicStats]
+    dead_letter_topics: tuple[str, ...]  # those of the topics that hold dead letters of others
+    reasons: dict[str, int]  # messages given up since the queue was opened, by kind of reason
+    storage: StorageStats

@@ -32,6 +32,7 @@ from quiver.errors import (
 )
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Send, Tick, Transact
 from quiver.model.replies import Outcome, Slice
+from quiver.model.stats import StorageStats
 from quiver.model.topic import Compression
 from quiver.node.cache import BatchCache
 from quiver.node.segments import Plan, Segment, Segments, Write
@@ -250,6 +251,7 @@ class Engine:
             core.apply(
                 Entry(record.index, record.now_ms, codec.decode(record.kind, record.command))
             )
+        core.reasons.clear()  # what was counted before is not counted again
         engine = cls(files, core, wal, LedgerFiles(files, snapped, ledger_ms))
         engine.segments = Segments.load(segments)
         engine._entries = snapped
@@ -453,6 +455,20 @@ class Engine:
     def read_ledger(self) -> Reading:
         """What happened until now."""
         return self._ledger.reading(self.core.ledger.peek())
+
+    def storage(self) -> StorageStats:
+        """The files, as numbers."""
+        disk_bytes, free_bytes = self._files.room()
+        return StorageStats(
+            log_bytes=self.wal.size_bytes,
+            log_files=self.wal.files,
+            segment_bytes=sum(one.nbytes for one in self.segments),
+            segments=sum(1 for _ in self.segments),
+            disk_bytes=disk_bytes,
+            disk_free_bytes=free_bytes,
+            sync_counts=tuple(self.wal.sync_times.counts),
+            sync_seconds=self.wal.sync_times.total,
+        )
 
     def digest_state(self) -> list[Any]:
         """The whole state as plain data, for comparing engines."""

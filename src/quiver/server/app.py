@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from quiver.errors import InvalidRequest, QuiverError
 from quiver.server.context import Context
 from quiver.server.problems import problem
+from quiver.server.scrape import scrape
 
 T = TypeVar("T")
 
@@ -25,6 +26,7 @@ def make_app(context: Context) -> ASGIApp:
     routes: list[BaseRoute] = [
         Route("/health/live", live, methods=["GET"]),
         Route("/health/ready", live, methods=["GET"]),
+        Route("/metrics", scrape(context), methods=["GET"]),
     ]
     if _exists("quiver.server.api", "routes"):
         routes += import_module("quiver.server.api.routes").routes(context)

@@ -86,6 +86,9 @@ class Files(Protocol):
     def sync_directory(self) -> None:
         """Return when all names are durable."""
 
+    def room(self) -> tuple[int, int]:
+        """How many bytes the disk has, and how many of them are free for us."""
+
 
 @contextmanager
 def publishing(files: Files, name: str) -> Iterator[File]:
@@ -148,6 +151,11 @@ class DiskFiles:
 
     def sync_directory(self) -> None:
         sync_directory(self._path)
+
+    def room(self) -> tuple[int, int]:
+        with translated(self._path):
+            disk = os.statvfs(self._path)
+        return disk.f_blocks * disk.f_frsize, disk.f_bavail * disk.f_frsize
 
 
 class DiskFile:

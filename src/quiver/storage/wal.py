@@ -39,10 +39,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise, zip_longest
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from quiver import limits
 from quiver.errors import CorruptLog, DiskFull, StorageFailed
+from quiver.model.histogram import Histogram
+from quiver.model.stats import SYNC_BOUNDS
 from quiver.storage import frame
 from quiver.storage.frame import Record
 from quiver.storage.logfile import REMEDY, LogFile, first_indexes, name_of
@@ -98,6 +101,7 @@ class Wal:
         self.last_now_ms = 0
         self.synced_index = after
         self.appended_bytes = 0
+        self.sync_times = Histogram(SYNC_BOUNDS)
         self._files = files
         self._after = after
         self._file_bytes = file_bytes
@@ -174,7 +178,9 @@ class Wal:
         """Return when everything appended is durable."""
         with _Alive(self):
             if self.synced_index < self.last_index:
+                started = perf_counter()
                 self._tip.file.sync()
+                self.sync_times.add(perf_counter() - started)
                 self.synced_index = self.last_index
                 self._mark.write(self.synced_index)
 
@@ -244,6 +250,11 @@ class Wal:
             self._tip.file.truncate(self._tip.end)
             if self._tip.first <= self.last_index:  # an empty one would be replaced by itself
                 self._roll(allocate=0)
+
+    @property
+    def files(self) -> int:
+        """How many files the log has."""
+        return len(self._sizes) + 1
 
     @property
     def size_bytes(self) -> int:

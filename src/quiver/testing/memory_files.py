@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from quiver import limits
 from quiver.errors import DiskFull, StorageFailed
 
 if TYPE_CHECKING:
@@ -109,6 +110,10 @@ class MemoryFiles:
             self._check_sync("the directory")
             self._durable = dict(self._contents)
             self._unsynced.clear()
+
+    def room(self) -> tuple[int, int]:
+        capacity = limits.SIZE_BYTES_MAX if self.capacity_bytes is None else self.capacity_bytes
+        return capacity, capacity - self.used_bytes
 
     # -- what happens to operations ----------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from quiver.core.delivery.lanes import Taken
 from quiver.core.delivery.ledger import Ledger
 from quiver.core.delivery.offsets import Range, merge, subtract
 from quiver.core.delivery.partition import Partition
+from quiver.core.delivery.reasons import Reasons
 from quiver.core.delivery.retention import enforce, is_overdue, sweep, trim
 from quiver.core.delivery.topic import Group, Producer, Topic
 from quiver.core.delivery.view import View
@@ -100,6 +101,7 @@ class Delivery:
         self.secret = b""
         self.created_ms = 0
         self.ledger = Ledger()  # what happened; not a part of the state
+        self.reasons = Reasons()  # why messages were given up; not a part of it either
         self.topics: dict[int, Topic] = {}
         self.names: dict[str, int] = {}
         self._numbers = 0  # topics and groups are numbered from one counter, never reused
@@ -646,6 +648,7 @@ class Delivery:
         self._wake(target)
         view.settle(start, end, self.now_ms)
         group.dead_lettered += end - start
+        self.reasons.add(reason, end - start)
 
     # -- transactions ------------------------------------------------------------------------------
 
