@@ -50,6 +50,7 @@ TOPICS_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 1_024  # per topic
 GROUPS_MAX: Final = 1_000  # per topic
 MEMBERS_MAX: Final = 1_000  # per group
+LABELS_BYTES_MAX: Final = 256 * KIB  # a topic's labels; SQS policies and tags are kept there
 PRODUCERS_MAX: Final = 10_000  # named producers a topic remembers; the oldest idle one makes room
 DEDUP_IDS_MAX: Final = (
     1_000_000  # per topic; past it a send with an id is refused, never un-deduplicated

@@ -246,3 +246,13 @@ def test_a_queue_can_be_opened_many_times(world, queue):
         else:
             world.reopen()
     assert drain(world.queue) == [str(at).encode() for at in range(10)]
+
+
+def test_labels_are_kept_with_a_topic_and_can_be_changed(queue, restart):
+    queue.create_topic("labelled", labels={"team": "billing", "cost": "µ"})
+    queue.create_topic("labelled", labels={"cost": "µ", "team": "billing"})  # the same again
+    with pytest.raises(quiver.TopicExists, match="change labels with alter_topic"):
+        queue.create_topic("labelled")
+    queue.alter_topic("labelled", labels={"team": "stock"})
+    queue = restart()
+    assert queue.policy("labelled").labels == {"team": "stock"}

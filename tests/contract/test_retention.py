@@ -53,7 +53,10 @@ def test_retention_is_said_in_words(queue, text, parts):
     [
         ({"retention": "7d, 8d"}, "another of its kind"),
         ({"retention": "compact, compact"}, "another of its kind"),
-        ({"retention": "settled, 7d"}, "keeps nothing"),
+        ({"retention": "settled, 7d"}, "say so with keep_unsettled=False"),
+        ({"retention": "settled, compact"}, "keeps nothing"),
+        ({"retention": "settled, forever"}, "keeps nothing"),
+        ({"retention": Retention(settled=True)}, "keeps nothing"),
         ({"retention": "forever, 7d"}, "keeps everything"),
         ({"retention": "7d,"}, "retention must be"),
         ({"retention": "compact", "partition_by": "round-robin"}, "key in one partition"),
@@ -69,6 +72,20 @@ def test_what_contradicts_itself_is_refused(queue, options, text):
 
 
 # -- by time and by size ---------------------------------------------------------------------------
+
+
+def test_what_is_settled_goes_at_once_and_the_rest_when_it_is_too_old(queue, clock):
+    queue.create_topic("h", retention="settled, 1h", keep_unsettled=False)
+    queue.send_batch("h", [b"done"])
+    queue.send_batch("h", [b"waits"])
+    queue.receive("h", "g")[0].ack()
+    assert [record.body for record in queue.read("h")] == [b"waits"]
+    assert queue.stats("h").dropped == 0
+    clock.advance(HOUR)
+    with pytest.warns(quiver.BehindRetention):
+        assert queue.receive("h", "g") == []
+    assert queue.stats("h").stored == 0
+    assert (queue.stats("h").dropped, queue.groups("h")["g"].behind_retention) == (1, 1)
 
 
 def test_of_time_and_size_the_first_to_let_go_decides(queue, clock):

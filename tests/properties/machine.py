@@ -112,7 +112,7 @@ def possible(policy: TopicPolicy) -> TopicPolicy:
     """The policy, without what contradicts the rest of it."""
     if policy.retention.compact and policy.partition_by == "round-robin":
         policy = replace(policy, partition_by="hash")
-    return replace(policy, keep_unsettled=True) if policy.fault() else policy
+    return replace(policy, keep_unsettled=not policy.keep_unsettled) if policy.fault() else policy
 
 
 class DeliveryMachine(RuleBasedStateMachine):

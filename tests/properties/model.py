@@ -1279,6 +1279,8 @@ class Model:
                     assert not old, f"message {offset} is too old and still there"
                     there.append((message.time_ms, partition))
                 elif not (message.removed or message.gone):
+                    if retention.settled and not old:
+                        continue  # then everybody must be done with it: `_note_gone` sees to that
                     if not old:
                         assert retention.size_bytes is not None, f"message {offset} is lost"
                         lost.append((message.time_ms, partition, offset))
@@ -1365,6 +1367,8 @@ class Model:
         watched = bool(topic.groups)
         if self._wanted(topic, partition, offset) and watched:
             return False
+        if retention.settled and watched:
+            return True
         if not (retention.bounded or retention.compact or retention.forever):
             return watched
         return retention.size_bytes is not None or _too_old(topic.policy, message, self.now_ms)
@@ -1484,6 +1488,7 @@ def _impossible(policy: TopicPolicy) -> bool:
     return (
         (kept.forever and (ends or kept.compact))
         or (not policy.keep_unsettled and not ends)
+        or (kept.settled and (kept.compact or not ends or policy.keep_unsettled))
         or (kept.compact and scattered)
     )
 

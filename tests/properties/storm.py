@@ -26,6 +26,7 @@ RETENTIONS = [
     Retention(size_bytes=300),
     Retention(time_ms=200, size_bytes=500),
     Retention(forever=True),
+    Retention(time_ms=60, settled=True),
     *[Retention(compact=True)] * 2,
     Retention(compact=True, time_ms=200),
 ]

@@ -374,7 +374,7 @@ def _describe(policy: "TopicPolicy") -> list[tuple[str, str]]:
 
 
 def _retention(retention: "Retention") -> str:
-    parts = ["compact"] if retention.compact else []
+    parts = [word for word in ("compact", "settled") if getattr(retention, word)]
     if retention.time_ms is not None:
         parts.append(output.duration(retention.time_ms / 1000))
     if retention.size_bytes is not None:

@@ -129,6 +129,7 @@ class AsyncQueue:
         max_backlog: int | None = None,
         compression: str | None = None,
         ledger: bool = True,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Make a topic; the same call again changes nothing, a different one is refused."""
         policy = arguments.policy(
@@ -136,7 +137,7 @@ class AsyncQueue:
             partition_by=partition_by, retention_=retention, keep_unsettled=keep_unsettled,
             max_attempts=max_attempts, dead_letter=dead_letter, retry_=retry,
             dedup_window=dedup_window, max_backlog=max_backlog, compression=compression,
-            ledger=ledger,
+            ledger=ledger, labels=labels,
         )  # fmt: skip
         await run(self._flows.create_topic(topic, policy))
 

@@ -1,6 +1,7 @@
 """Arguments as users give them, checked and turned into what commands carry."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import fields
 from datetime import datetime
 from typing import Any, Final, get_args
@@ -117,7 +118,7 @@ def message_id(value: Any) -> tuple[int, int]:
 
 
 def retention(value: Any) -> Retention:
-    """ "settled", "forever", or one or more of a time, a size and "compact": "compact, 7d, 10GB"."""
+    """ "settled", "forever", or parts: a time, a size, "compact" or "settled", as in "compact, 7d"."""
     if isinstance(value, Retention):
         return _checked_retention(value)
     if not isinstance(value, str):
@@ -135,12 +136,8 @@ def retention(value: Any) -> Retention:
 
 
 def _retention_part(word: str) -> tuple[str, Any]:
-    if word in ("compact", "forever"):
+    if word in ("compact", "forever", "settled"):
         return word, True
-    if word == "settled":
-        raise InvalidRequest(
-            'retention "settled" keeps nothing, so nothing can be combined with it'
-        )
     if word.lower().endswith("b"):
         return "size_bytes", size_bytes(word, "retention")
     return "time_ms", milliseconds(word, "retention")
@@ -150,9 +147,9 @@ def _checked_retention(value: Retention) -> Retention:
     for amount in (value.time_ms, value.size_bytes):
         if amount is not None:
             whole(amount, "amount of retention", 0, 2**62)
-    flags: tuple[Any, ...] = (value.compact, value.forever)
+    flags: tuple[Any, ...] = (value.compact, value.forever, value.settled)
     if not all(isinstance(flag, bool) for flag in flags):
-        raise InvalidRequest("compact and forever of retention must be True or False")
+        raise InvalidRequest("compact, forever and settled of retention must be True or False")
     return value
 
 
@@ -210,6 +207,7 @@ def policy(
     max_backlog: Any,
     compression: Any,
     ledger: Any,
+    labels: Any,
 ) -> TopicPolicy:
     """A topic's policy, whole and consistent."""
     whole(partitions, "partitions", 1, limits.PARTITIONS_MAX)
@@ -254,11 +252,30 @@ def policy(
         if compression is None
         else choice(compression, "compression", Compression),
         ledger=ledger,
+        labels=_labels(labels),
     )
     fault = made.fault()
     if fault is not None:
         raise InvalidRequest(fault)
     return made
+
+
+def _labels(value: Any) -> dict[str, str]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(
+        isinstance(part, str) for pair in value.items() for part in pair
+    ):
+        raise InvalidRequest('labels must be a mapping of texts, such as {"team": "billing"}')
+    try:
+        nbytes = sum(len(part.encode()) for pair in value.items() for part in pair)
+    except UnicodeEncodeError as error:
+        raise InvalidRequest(f"labels must be text that UTF-8 can express: {error}") from error
+    if nbytes > limits.LABELS_BYTES_MAX:
+        raise InvalidRequest(
+            f"labels may have {limits.LABELS_BYTES_MAX:,} bytes in all, not {nbytes:,}"
+        )
+    return dict(sorted(value.items()))
 
 
 def altered(

@@ -82,7 +82,7 @@ from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy
 from quiver.model.units import milliseconds
 from quiver.node.engine import Engine, Source, encode
-from quiver.node.receipts import Receipt, verify
+from quiver.node.receipts import Receipt, tag, verify
 from quiver.node.shard import Grant, Shard, TopicHandle
 from quiver.node.tickets import Ticket
 from quiver.storage.ledger import Reading
@@ -358,7 +358,7 @@ class Flows:
         losses.lost(handle.name, group, got.lost)
         return grant, Lease(
             handle.name, got.topic, group, got.group, got.epoch, got.deadline_ms, got.settled,
-            self.shard.secret,
+            tag(got.topic, got.group, got.epoch, self.shard.secret),
         )  # fmt: skip
 
     def receive_messages(
@@ -469,7 +469,8 @@ class Flows:
         """What a delivery or a receipt's text stands for."""
         if isinstance(item, Leased):
             held = item.lease
-            if held.secret != self.shard.secret:
+            lease = held.topic_number, held.group_number, held.epoch
+            if held.tag != tag(*lease, self.shard.secret):
                 raise ReceiptInvalid("the delivery is not of this queue; settle it where it is")
             return Receipt(
                 held.topic_number, held.group_number, item.partition, item.offset, held.epoch

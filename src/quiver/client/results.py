@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from quiver.errors import InvalidRequest
 from quiver.model.replies import Durability, Origin, Placed
-from quiver.node.receipts import Receipt, sign
+from quiver.node.receipts import Receipt, text
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -51,12 +51,12 @@ class SentBatches:
 class Lease:
     """What the deliveries of one receive share."""
 
-    __slots__ = ("deadline_ms", "epoch", "group", "group_number", "secret", "settled", "topic",
+    __slots__ = ("deadline_ms", "epoch", "group", "group_number", "settled", "tag", "topic",
                  "topic_number")  # fmt: skip
 
     def __init__(
         self, topic: str, topic_number: int, group: str, group_number: int, epoch: int,
-        deadline_ms: int, settled: bool, secret: bytes,
+        deadline_ms: int, settled: bool, tag: bytes,
     ) -> None:  # fmt: skip
         self.topic = topic
         self.topic_number = topic_number
@@ -65,7 +65,7 @@ class Lease:
         self.epoch = epoch
         self.deadline_ms = deadline_ms
         self.settled = settled
-        self.secret = secret
+        self.tag = tag
 
 
 class Record:
@@ -158,10 +158,10 @@ class Leased(Record):
     def receipt(self) -> str:
         """The receipt as text, for settling from elsewhere."""
         lease = self.lease
-        return sign(
+        return text(
             Receipt(lease.topic_number, lease.group_number, self.partition, self.offset,
                     lease.epoch),
-            lease.secret,
+            lease.tag,
         )  # fmt: skip
 
 

@@ -96,6 +96,7 @@ class Queue:
         max_backlog: int | None = None,
         compression: str | None = None,
         ledger: bool = True,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         """Make a topic; the same call again changes nothing, a different one is refused."""
         policy = arguments.policy(
@@ -103,7 +104,7 @@ class Queue:
             partition_by=partition_by, retention_=retention, keep_unsettled=keep_unsettled,
             max_attempts=max_attempts, dead_letter=dead_letter, retry_=retry,
             dedup_window=dedup_window, max_backlog=max_backlog, compression=compression,
-            ledger=ledger,
+            ledger=ledger, labels=labels,
         )  # fmt: skip
         run(self._flows.create_topic(topic, policy))
 

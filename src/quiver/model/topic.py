@@ -47,13 +47,15 @@ class Retention:
     """What is kept after every group has settled it; with no part set, nothing.
 
     Time and size let go of the oldest, whichever does so first. `compact` keeps the newest message
-    of each key; `forever` keeps everything.
+    of each key; `forever` keeps everything. With `settled`, time and size say only how long a
+    message may wait for those who have not settled it.
     """
 
     time_ms: int | None = None
     size_bytes: int | None = None
     compact: bool = False
     forever: bool = False
+    settled: bool = False
 
     @property
     def bounded(self) -> bool:
@@ -63,7 +65,7 @@ class Retention:
     @property
     def keeps(self) -> bool:
         """Whether anything stays that everybody has settled."""
-        return self.bounded or self.compact or self.forever
+        return not self.settled and (self.bounded or self.compact or self.forever)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,7 @@ class TopicPolicy:
     max_backlog: int | None = None
     compression: Compression | None = None
     ledger: bool = True
+    labels: dict[str, str] = field(default_factory=dict)  # whatever its users want to keep with it
 
     @property
     def keyed(self) -> bool:
@@ -95,6 +98,13 @@ class TopicPolicy:
         retention = self.retention
         if retention.forever and (retention.bounded or retention.compact):
             return 'retention "forever" keeps everything, so nothing can be combined with it'
+        if retention.settled and (retention.compact or not retention.bounded):
+            return 'retention "settled" keeps nothing; a time or size with it says how long to wait'
+        if retention.settled and self.keep_unsettled:
+            return (
+                'retention "settled" with a time or size lets go of messages that nobody has settled: '
+                "say so with keep_unsettled=False"
+            )
         if not self.keep_unsettled and not retention.bounded:
             return 'keep_unsettled=False needs a retention of a time or a size, such as "7d"'
         if retention.compact and self.partition_by == "round-robin":
@@ -113,6 +123,7 @@ ALTERABLE: Final = (
     "dedup_window_ms",
     "max_backlog",
     "compression",
+    "labels",
 )
 _ARGUMENTS: Final = {"dedup_window_ms": "dedup_window", "split_keys": "partition_by"}
 

@@ -1,12 +1,14 @@
 """Receipts as text: what a consumer hands back to settle a message, signed by us.
 
-A receipt names topic, group, partition, offset and lease epoch, followed by a keyed BLAKE2b tag
-under the secret that the log was founded with. The signature proves that we issued it; whether the
-lease still holds is for the core to say.
+A receipt names topic, group, lease epoch, partition and offset, followed by the lease's tag: keyed
+BLAKE2b of topic, group and epoch under the secret that the log was founded with. The tag proves that
+we gave out the lease, and who was given one can make the receipts of all its messages. Whether the
+lease still holds, and holds this message, is for the core to say.
 """
 
 from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
+from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
 from struct import Struct
@@ -14,8 +16,9 @@ from typing import Final, NamedTuple
 
 from quiver.errors import ReceiptInvalid
 
-_FIELDS: Final = Struct("<BIIIQQ")
-_VERSION: Final = 1
+_FIELDS: Final = Struct("<BIIQIQ")
+_LEASE: Final = Struct("<BIIQ")  # how they begin: what the tag is of
+_VERSION: Final = 2
 _TAG_BYTES: Final = 16
 
 
@@ -29,11 +32,18 @@ class Receipt(NamedTuple):
     epoch: int
 
 
-def sign(receipt: Receipt, secret: bytes) -> str:
+@lru_cache(maxsize=1_024)  # the messages of a lease are settled one after the other
+def tag(topic: int, group: int, epoch: int, secret: bytes) -> bytes:
+    """What proves that a lease was given out by us."""
+    content = _LEASE.pack(_VERSION, topic, group, epoch)
+    return blake2b(content, digest_size=_TAG_BYTES, key=secret).digest()
+
+
+def text(receipt: Receipt, lease_tag: bytes) -> str:
     """The receipt as text."""
     r = receipt
-    content = _FIELDS.pack(_VERSION, r.topic, r.group, r.partition, r.offset, r.epoch)
-    return urlsafe_b64encode(content + _tag(content, secret)).rstrip(b"=").decode()
+    content = _FIELDS.pack(_VERSION, r.topic, r.group, r.epoch, r.partition, r.offset)
+    return urlsafe_b64encode(content + lease_tag).rstrip(b"=").decode()
 
 
 def verify(text: str, secret: bytes) -> Receipt:
@@ -43,16 +53,11 @@ def verify(text: str, secret: bytes) -> Receipt:
         data = b64decode(padded, altchars=b"-_", validate=True)
     except (Base64Error, UnicodeEncodeError, ValueError):
         data = b""
-    content, tag = data[:-_TAG_BYTES], data[-_TAG_BYTES:]
-    if len(content) != _FIELDS.size or not compare_digest(tag, _tag(content, secret)):
-        raise ReceiptInvalid(
-            "that is not a receipt of this queue; use the receipt of a delivery as it was given"
-        )
-    version, *fields = _FIELDS.unpack(content)
-    if version != _VERSION:
-        raise ReceiptInvalid("the receipt was issued by a newer version of Quiver")
-    return Receipt(*fields)
-
-
-def _tag(content: bytes, secret: bytes) -> bytes:
-    return blake2b(content, digest_size=_TAG_BYTES, key=secret).digest()
+    if len(data) == _FIELDS.size + _TAG_BYTES:
+        version, topic, group, epoch, partition, offset = _FIELDS.unpack_from(data)
+        expected = tag(topic, group, epoch, secret)
+        if version == _VERSION and compare_digest(data[_FIELDS.size :], expected):
+            return Receipt(topic, group, partition, offset, epoch)
+    raise ReceiptInvalid(
+        "that is not a receipt of this queue; use the receipt of a delivery as it was given"
+    )

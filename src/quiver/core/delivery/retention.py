@@ -26,7 +26,7 @@ def trim(topic: Topic, now_ms: int, numbers: Iterable[int] | None = None) -> Non
         while (extent := partition.oldest()) is not None and _may_go(
             topic, partition, extent, now_ms
         ):
-            _drop_oldest(topic, partition, extent)
+            _drop_oldest(topic, partition, extent, for_age=topic.policy.retention.keeps)
     _shrink(topic, now_ms, unsettled=False)
 
 
@@ -41,7 +41,7 @@ def enforce(topic: Topic, now_ms: int) -> bool:
             topic.policy.retention, extent, now_ms
         ):
             _take_away(topic, partition, extent, now_ms)
-            _drop_oldest(topic, partition, extent)
+            _drop_oldest(topic, partition, extent, for_age=True)
     _shrink(topic, now_ms, unsettled=True)
     return sum(group.behind_retention for group in topic.groups.values()) > before
 
@@ -86,7 +86,7 @@ def _left(topic: Topic, partition: Partition, wanted: list[Range]) -> Iterator[E
             start = parts.pop()[0] if small else max(low, extent.first)
             parts.append((start, min(high, extent.end)))
         for start, end in subtract([(extent.first, extent.end)], parts):
-            _note(topic, partition, extent.part(start, end))
+            _note(topic, partition, extent.part(start, end), for_age=topic.policy.retention.keeps)
         for start, end in parts:
             yield extent.part(start, end)
 
@@ -156,7 +156,7 @@ def _shrink(topic: Topic, now_ms: int, *, unsettled: bool) -> None:
             continue
         excess -= extent.nbytes
         _take_away(topic, partition, extent, now_ms)
-        _drop_oldest(topic, partition, extent)
+        _drop_oldest(topic, partition, extent, for_age=True)
         if (following := partition.oldest()) is not None:
             heappush(heads, (following.time_ms, partition.number))
 
@@ -178,7 +178,7 @@ def _shrink_anywhere(topic: Topic) -> None:
             break
         excess -= extent.nbytes
         going[number, first] = None
-        _note(topic, topic.partitions[number], extent)
+        _note(topic, topic.partitions[number], extent, for_age=True)
     for number in {number: None for number, _ in going}:
         partition = topic.partitions[number]
         partition.retain(x for x in partition.live() if (number, x.first) not in going)
@@ -199,17 +199,20 @@ def _take_away(topic: Topic, partition: Partition, extent: Extent, now_ms: int) 
         group.lose(number, extent.first, extent.end, now_ms)
 
 
-def _drop_oldest(topic: Topic, partition: Partition, extent: Extent) -> None:
-    _note(topic, partition, extent)
+def _drop_oldest(topic: Topic, partition: Partition, extent: Extent, *, for_age: bool) -> None:
+    _note(topic, partition, extent, for_age=for_age)
     partition.drop_oldest()
 
 
-def _note(topic: Topic, partition: Partition, extent: Extent) -> None:
-    """Remember what retention lets go of, so that whoever asks for it can be told."""
+def _note(topic: Topic, partition: Partition, extent: Extent, *, for_age: bool) -> None:
+    """Remember what retention lets go of, so that whoever asks for it can be told.
+
+    What goes `for_age`, or for the topic's size, is counted; not what goes because it is settled.
+    """
     gaps = list(partition.removed.gaps(extent.first, extent.end))
     if gaps:
         partition.gone_end = max(partition.gone_end, extent.end)
         partition.gone_ms = max(partition.gone_ms, extent.time_ms)
-    for start, end in gaps if topic.policy.retention.bounded else ():
+    for start, end in gaps if for_age and topic.policy.retention.bounded else ():
         topic.dropped += end - start
         topic.ledger.add(Event.DROPPED, topic.name, partition.number, start, end)

@@ -1,6 +1,6 @@
 """A topic's state: partitions, groups, and what it remembers of senders."""
 
-from dataclasses import astuple
+from dataclasses import astuple, fields
 from functools import partial
 from typing import Any
 
@@ -263,11 +263,9 @@ class Topic:
 
 
 def _load_policy(data: list[Any]) -> TopicPolicy:
-    """What `astuple` gave."""
-    (partitions, order, fair, partition_by, split_keys, retention, keep_unsettled, max_attempts,
-     dead_letter, retry, dedup_window_ms, max_backlog, compression, ledger) = data  # fmt: skip
-    return TopicPolicy(
-        partitions, order, fair, partition_by, tuple(split_keys), Retention(*retention),
-        keep_unsettled, max_attempts, dead_letter, Retry(*retry), dedup_window_ms, max_backlog,
-        compression, ledger,
-    )  # fmt: skip
+    """What `astuple` gave, also before fields were added at the end."""
+    given = dict(zip([one.name for one in fields(TopicPolicy)], data, strict=False))
+    given["split_keys"] = tuple(given["split_keys"])
+    given["retention"] = Retention(*given["retention"])
+    given["retry"] = Retry(*given["retry"])
+    return TopicPolicy(**given)
