@@ -207,7 +207,7 @@ def policy(
     max_backlog: Any,
     compression: Any,
     ledger: Any,
-    labels: Any,
+    labels: Any = None,
 ) -> TopicPolicy:
     """A topic's policy, whole and consistent."""
     whole(partitions, "partitions", 1, limits.PARTITIONS_MAX)
