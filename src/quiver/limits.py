@@ -77,11 +77,25 @@ CACHE_BYTES_MAX: Final = 64 * MIB  # decoded batches kept for readers
 
 # -- serving ---------------------------------------------------------------------------------------
 HEAD_SECONDS_MAX: Final = 10.0  # from the first byte of a request to the end of its head
+HEAD_BYTES_MAX: Final = 64 * KIB  # address and headers of a request
 BODY_PAUSE_SECONDS_MAX: Final = 20.0  # between two pieces of a request's body
-IDLE_SECONDS_MAX: Final = 75.0  # a connection without a request
+BODY_BYTES_PER_SECOND_MIN: Final = 4 * KIB  # a body that comes more slowly than this is cut, after
+# one such pause that everybody is granted
+ANSWER_PAUSE_SECONDS_MAX: Final = 30.0  # in which a client reads nothing of its answer
+LINGER_SECONDS_MAX: Final = 2.0  # a body that was refused may go on so long, so that its sender
+# comes to read the answer
+IDLE_SECONDS_MAX: Final = 75.0  # a connection without a request; clients' pools let go earlier
 DRAIN_SECONDS_MAX: Final = 10.0  # a node that ends waits so long for what still runs
-CONNECTIONS_MAX: Final = 20_000  # open at a time
-IN_FLIGHT_BYTES_MAX: Final = 512 * MIB  # of bodies of requests, all together
+CLOSE_SECONDS_MAX: Final = 60.0  # and then for the disk
+CONNECTIONS_MAX: Final = 16_000  # open at a time: about 10 KiB each
+CONNECTIONS_PER_PEER_MAX: Final = 12_000  # of one address, so that it cannot keep out all others
+PIPELINED_REQUESTS_MAX: Final = 32  # sent on one connection before the first has its answer
+IN_FLIGHT_BYTES_MAX: Final = (
+    512 * MIB
+)  # bodies of requests, and of answers that nobody reads, in all
+UNPACKERS_MAX: Final = 2  # bodies decompressed at a time: zstd may need 128 MiB for one
+READY_SECONDS_MAX: Final = 2.0  # a queue that is ready answers a question in this time
+REQUEST_ID_CHARS_MAX: Final = 128  # of a client's own X-Request-Id; longer ones are replaced
 
 # -- the ledger ------------------------------------------------------------------------------------
 LEDGER_ROWS_MAX: Final = 200_000  # in memory; a snapshot then writes them out: 24 MB

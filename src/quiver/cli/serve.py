@@ -23,6 +23,10 @@ def serve(
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="A configuration in TOML.")
     ] = None,
+    log_format: Annotated[
+        str | None,
+        typer.Option("--log-format", metavar="auto|json|text", help="How the log on stderr looks."),
+    ] = None,
     insecure: Annotated[
         bool | None,
         typer.Option("--insecure", help="Let everybody who reaches this address do everything."),
@@ -32,5 +36,6 @@ def serve(
     from quiver.server.config import load
     from quiver.server.serve import serve as run
 
-    options = {"data": data, "listen": listen, "insecure": insecure or None}
-    run(load(config, options=options))
+    options = {"data": data, "listen": listen, "insecure": insecure or None,
+               "log": {"format": log_format} if log_format else None}  # fmt: skip
+    raise typer.Exit(run(load(config, options=options)))

@@ -27,7 +27,7 @@ from quiver.batches.codec import BytesLike
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
 from quiver.errors import CorruptSegment, DiskFull, Overloaded, QueueClosed, StorageFailed
-from quiver.model.commands import Command, Receive, Run, Send, Tick
+from quiver.model.commands import Command, Held, Receive, Run, Send, Settle, Tick
 from quiver.model.replies import Outcome, Placed, Received, SentMany
 from quiver.model.topic import TopicPolicy
 from quiver.node.cache import BatchCache
@@ -196,6 +196,7 @@ class Shard:
         self._pending_bytes = 0  # of the inbox
         self._closing = False
         self._failure: BaseException | None = None
+        self._hasty = False
         self._waiters: dict[int, list[_Waiter]] = {}  # by topic
         self._no_tick_before_ms = 0
         self._saver: Thread | None = None  # writes a snapshot
@@ -238,8 +239,7 @@ class Shard:
     def receive(self, command: Receive, wait_ms: int, *, sync: bool = True) -> Ticket[Grant]:
         """Lease messages, waiting up to `wait_ms` for the first."""
         ticket: Ticket[Grant] = Ticket()
-        until_ms = self.clock.now_ms() + wait_ms
-        self.submit(_Receive(command, Proposal(command), ticket, until_ms, sync))
+        self.submit(_Receive(command, Proposal(command), ticket, self._until_ms(wait_ms), sync))
         return ticket
 
     def watch(
@@ -250,8 +250,11 @@ class Shard:
     ) -> Ticket[T | None]:
         """Ask for an answer, and when there may be one, until it is not None or the time is up."""
         ticket: Ticket[T | None] = Ticket()
-        self.submit(_Watch(topic, question, ticket, self.clock.now_ms() + wait_ms))
+        self.submit(_Watch(topic, question, ticket, self._until_ms(wait_ms)))
         return ticket
+
+    def _until_ms(self, wait_ms: int) -> int:
+        return self.clock.now_ms() + (0 if self._hasty else wait_ms)
 
     def seal(self) -> Ticket[None]:
         """Write everything that is kept into segments; the ticket is set when they are durable."""
@@ -268,6 +271,22 @@ class Shard:
     def compact(self, topic: int) -> Ticket[int]:
         """Drop what newer messages of the same key have superseded; the ticket gets how many."""
         return self._compactor.compact(topic)
+
+    @property
+    def failure(self) -> BaseException | None:
+        """What has stopped this shard, if anything has."""
+        return self._failure
+
+    def hasten(self) -> None:
+        """From now on nobody waits: those who do are answered, with what there is for them."""
+        self._hasty = True
+
+        def hurry(_: Engine) -> None:
+            for waiters in self._waiters.values():
+                for waiter in waiters:
+                    waiter.until_ms = 0
+
+        self.ask(hurry)
 
     def close(self) -> None:
         """Finish what was submitted, release everybody who waits, and end the thread."""
@@ -495,8 +514,21 @@ class Shard:
         if not reply.slices and waiter.until_ms > now_ms:
             self._waiters.setdefault(waiter.command.topic, []).append(waiter)
         else:
+            if waiter.ticket.abandoned:
+                self._give_back(reply)
             told = replace(reply, lost=waiter.lost) if waiter.lost else reply
             waiter.ticket.resolve(Grant(told, self._engine.source(reply.topic, reply.slices)))
+
+    def _give_back(self, reply: Received) -> None:
+        """Let go of messages that were leased just when the one who wanted them went away."""
+        if reply.settled or not reply.slices:
+            return
+        held = tuple(
+            Held(found.partition, reply.epoch, ((found.offset, found.offset + found.count),))
+            for found in reply.slices
+        )
+        command = Settle(reply.topic, reply.group, "nack", held, 0, reason="the receiver was gone")
+        self._inbox.put(_Propose(Proposal(command), Ticket(), sync=False))
 
     def _park(self, waiter: _Receive, now_ms: int) -> None:
         if waiter.until_ms > now_ms:

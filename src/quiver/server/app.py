@@ -1,40 +1,60 @@
 """The ASGI application: requests to doors, errors to answers."""
 
-import asyncio
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeVar
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp
 
-from quiver.errors import InvalidRequest, QuiverError
+from quiver.errors import InvalidRequest, QuiverError, UnavailableError
 from quiver.server.context import Context
 from quiver.server.problems import problem
+from quiver.server.requests import Reception, until_gone
 from quiver.server.scrape import scrape
+from quiver.server.traffic import Traffic
 
-T = TypeVar("T")
+__all__ = ["make_app", "until_gone"]
 
 
-def make_app(context: Context) -> ASGIApp:
-    """All doors of a node."""
+async def always() -> None:
+    """Ready, whatever happens."""
+
+
+def make_app(
+    context: Context,
+    traffic: Traffic | None = None,
+    check: Callable[[], Awaitable[None]] = always,
+    on_failure: Callable[[QuiverError], None] = lambda error: None,
+) -> ASGIApp:
+    """All doors of a node. `check` raises why it cannot serve; `on_failure` is told if the queue stops."""
+
+    async def live(request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def ready(request: Request) -> Response:
+        try:
+            await check()
+        except QuiverError as error:
+            return problem(error, UnavailableError.http_status)
+        return PlainTextResponse("ok\n")
+
     routes: list[BaseRoute] = [
         Route("/health/live", live, methods=["GET"]),
-        Route("/health/ready", live, methods=["GET"]),
+        Route("/health/ready", ready, methods=["GET"]),
         Route("/metrics", scrape(context), methods=["GET"]),
     ]
     if _exists("quiver.server.api", "routes"):
         routes += import_module("quiver.server.api.routes").routes(context)
     if _exists("quiver.server.sqs", "door"):
         routes.append(Mount("/", import_module("quiver.server.sqs.door").Door(context)))
-    return Starlette(
-        routes=routes,
-        exception_handlers={QuiverError: _quiver_error, HTTPException: _http_error},
+    doors = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
+    return Reception(
+        doors, context.config.hosts, traffic or Traffic(context.config.bounds), on_failure
     )
 
 
@@ -42,41 +62,8 @@ def _exists(package: str, module: str) -> bool:
     return find_spec(package) is not None and find_spec(f"{package}.{module}") is not None
 
 
-async def live(request: Request) -> Response:
-    """The process answers."""
-    return PlainTextResponse("ok\n")
-
-
-async def until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
-    """The result of `work`, which is cancelled if the client goes away meanwhile.
-
-    The body must have been read. A receive that is cancelled leases nothing to nobody.
-    """
-    task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(_gone(request))
-    try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            raise ClientDisconnect
-        return task.result()
-    finally:
-        for pending in (task, gone):
-            pending.cancel()
-
-
-async def _gone(request: Request) -> None:
-    while (await request.receive())["type"] != "http.disconnect":
-        pass
-
-
-async def _quiver_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, QuiverError)
-    return problem(error)
-
-
 async def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    found = InvalidRequest(str(error.detail))
-    answer = problem(found)
-    answer.status_code = error.status_code
+    answer = problem(InvalidRequest(str(error.detail)), error.status_code)
+    answer.headers.update(error.headers or {})
     return answer

@@ -1,56 +1,82 @@
-"""Bodies of requests, read within limits."""
+"""Bodies of requests, read and decompressed within limits."""
 
+import asyncio
 import zlib
+from collections.abc import Callable
+from typing import Final
 
 import pyarrow as pa
 from starlette.requests import Request
 
+from quiver import limits
 from quiver.errors import InvalidRequest, MessageTooLarge
+from quiver.server.traffic import Held
+
+STEP_BYTES: Final = 256 * limits.KIB  # decompressed at a time
+
+_unpacking = asyncio.Semaphore(limits.UNPACKERS_MAX)
 
 
 async def read_body(request: Request, limit: int) -> bytes:
     """The whole body, decompressed, of at most `limit` bytes; more is refused as early as possible."""
+    held: Held = request.scope["quiver.held"]
     announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > limit:
+    expected = int(announced) if announced.isdecimal() else 0
+    if expected > limit:
         raise _too_large(limit)
-    found = bytearray()
+    held.add(expected)
+    body = bytearray()
     async for chunk in request.stream():
-        found += chunk
-        if len(found) > limit:
+        body += chunk
+        if len(body) > limit:
             raise _too_large(limit)
-    match request.headers.get("content-encoding", "identity").strip().lower():
-        case "identity" | "":
-            return bytes(found)
-        case "gzip":
-            return _gunzip(bytes(found), limit)
-        case "zstd":
-            return _unzstd(bytes(found), limit)
-        case other:
-            raise InvalidRequest(f"Content-Encoding {other[:40]!r} is not known; use gzip or zstd")
+        if len(body) > expected:  # it comes in chunks, and nobody knows how many
+            held.add(len(body) - expected)
+            expected = len(body)
+    encoding = request.headers.get("content-encoding", "identity").strip().lower()
+    if encoding in ("identity", ""):
+        return bytes(body)
+    unpack = _UNPACK.get(encoding)
+    if unpack is None:
+        raise InvalidRequest(f"Content-Encoding {encoding[:40]!r} is not known; use gzip or zstd")
+    async with _unpacking:
+        unpacked = await asyncio.to_thread(unpack, bytes(body), limit)
+    held.add(len(unpacked))
+    return unpacked
 
 
 def _gunzip(data: bytes, limit: int) -> bytes:
-    machine = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    found = bytearray()
     try:
-        found = machine.decompress(data, limit + 1)
+        while data:
+            member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            while not member.eof:
+                found += member.decompress(data, STEP_BYTES)
+                if len(found) > limit:
+                    raise _too_large(limit)
+                if not member.unconsumed_tail and not member.eof:
+                    raise InvalidRequest("the body is not whole gzip: its end is missing")
+                data = member.unconsumed_tail
+            data = member.unused_data
     except zlib.error as error:
         raise InvalidRequest(f"the body is not gzip: {error}") from None
-    if len(found) > limit:
-        raise _too_large(limit)
-    if not machine.eof:
-        raise InvalidRequest("the body is not whole gzip: its end is missing")
-    return found
+    return bytes(found)
 
 
 def _unzstd(data: bytes, limit: int) -> bytes:
+    found = bytearray()
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
-            found: bytes = stream.read(limit + 1)
+            while piece := stream.read(STEP_BYTES):
+                found += piece
+                if len(found) > limit:
+                    raise _too_large(limit)
     except (OSError, pa.ArrowInvalid) as error:
         raise InvalidRequest(f"the body is not zstd: {error}") from None
-    if len(found) > limit:
-        raise _too_large(limit)
-    return found
+    return bytes(found)
+
+
+_UNPACK: Final[dict[str, Callable[[bytes, int], bytes]]] = {"gzip": _gunzip, "zstd": _unzstd}
 
 
 def _too_large(limit: int) -> MessageTooLarge:

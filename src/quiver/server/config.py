@@ -1,11 +1,17 @@
-"""One `Config`: from a TOML file, `QUIVER_*` variables and options, in this order of growing weight."""
+"""One `Config`: from a TOML file, `QUIVER_*` variables and options, in this order of growing weight.
+
+The file's keys are the fields of the classes below. A variable is named as its key: `listen` is
+QUIVER_LISTEN, `idle_seconds` in `[bounds]` is QUIVER_BOUNDS_IDLE_SECONDS; lists have commas.
+"""
 
 import ipaddress
 import os
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, get_args
 
 import msgspec
 
@@ -13,6 +19,12 @@ from quiver import limits
 from quiver.errors import InvalidRequest
 
 PREFIX: Final = "QUIVER_"
+DEFAULT_PORT: Final = 7070
+
+Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+Bytes = Annotated[int, msgspec.Meta(ge=limits.MIB)]
+Names = tuple[str, ...]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,14 +32,23 @@ class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Bounds(Section, frozen=True):
-    """What one node takes on at a time. The defaults and their reasons are in `quiver.limits`."""
+    """What a node takes on at a time. The defaults and their reasons are in `quiver.limits`."""
 
-    head_seconds: float = limits.HEAD_SECONDS_MAX
-    body_pause_seconds: float = limits.BODY_PAUSE_SECONDS_MAX
-    idle_seconds: float = limits.IDLE_SECONDS_MAX
-    drain_seconds: float = limits.DRAIN_SECONDS_MAX
-    connections: int = limits.CONNECTIONS_MAX
-    in_flight_bytes: int = limits.IN_FLIGHT_BYTES_MAX
+    head_seconds: Seconds = limits.HEAD_SECONDS_MAX
+    body_pause_seconds: Seconds = limits.BODY_PAUSE_SECONDS_MAX
+    answer_pause_seconds: Seconds = limits.ANSWER_PAUSE_SECONDS_MAX
+    idle_seconds: Seconds = limits.IDLE_SECONDS_MAX
+    drain_seconds: Seconds = limits.DRAIN_SECONDS_MAX
+    connections: Count = limits.CONNECTIONS_MAX
+    connections_per_peer: Count = limits.CONNECTIONS_PER_PEER_MAX
+    in_flight_bytes: Bytes = limits.IN_FLIGHT_BYTES_MAX
+
+
+class LogConfig(Section, frozen=True):
+    """What is written to stderr. "auto" is text for a terminal, else JSON; "debug" has every request."""
+
+    format: Literal["auto", "json", "text"] = "auto"
+    level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class AccessFile(Section, frozen=True):
@@ -47,24 +68,38 @@ class Config(Section, frozen=True):
     """Everything a node can be told."""
 
     data: Path = Path("data")
-    listen: str = "127.0.0.1:7070"
-    hosts: tuple[str, ...] = ()  # names by which clients may call this node, besides localhost
+    listen: str = f"127.0.0.1:{DEFAULT_PORT}"
+    hosts: Names = ()  # names by which clients may call this node, besides localhost
     insecure: bool = False  # listen beyond this machine without authentication
     bounds: Bounds = Bounds()
     access: AccessFile = AccessFile()
     tls: TlsFiles | None = None
+    log: LogConfig = LogConfig()
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where to listen."""
+        """Where to listen: an IP address and a port, 0 for any that is free."""
         host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        host = host.removeprefix("[").removesuffix("]")
+        if not port.isdecimal() or int(port) > 65_535:
+            raise InvalidRequest(
+                f"listen is {self.listen!r}; it must be an address and a port, such as "
+                f"127.0.0.1:{DEFAULT_PORT}, 0.0.0.0:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}"
+            )
+        try:
+            return str(ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)), int(
+                port
+            )
+        except ValueError:
+            raise InvalidRequest(
+                f"listen is {self.listen!r}, and {host!r} is not an IP address; 127.0.0.1 is for "
+                "this machine only, 0.0.0.0 for every network it is in"
+            ) from None
 
     @property
     def loopback(self) -> bool:
         """Whether only this machine can reach the node."""
-        host = self.address[0]
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+        return ipaddress.ip_address(self.address[0]).is_loopback
 
 
 def load(
@@ -73,21 +108,82 @@ def load(
     options: Mapping[str, Any] | None = None,
 ) -> Config:
     """The configuration: file, then environment, then options that are not None."""
-    told: dict[str, Any] = {}
-    if path is not None:
-        try:
-            told = tomllib.loads(path.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise InvalidRequest(
-                f"cannot read the configuration {path}: {error.strerror}"
-            ) from None
-        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"{path} is not TOML: {error}") from None
-    for key in ("data", "listen"):
-        if value := environment.get(PREFIX + key.upper()):
-            told[key] = value
-    told |= {key: value for key, value in (options or {}).items() if value is not None}
+    told = _read(path) if path is not None else {}
+    _checked(told, str(path), strict=True)
+    for keys, kind in _fields(Config):
+        if value := environment.get(_variable(keys)):
+            told = _merged(told, _nested(keys, value.split(",") if kind is Names else value))
+    _checked(told, "the environment", strict=False)
+    given = {key: value for key, value in (options or {}).items() if value is not None}
+    config = _checked(_merged(told, given), "the options", strict=False)
+    assert config.address  # or it says what is wrong with it
+    return config
+
+
+def _variable(keys: tuple[str, ...]) -> str:
+    return PREFIX + "_".join(keys).upper()
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
-        return msgspec.convert(told, Config)
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidRequest(f"cannot read the configuration {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"{path} is not TOML: {error}") from None
+
+
+def _merged(told: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
+    tables = {key: {**told.get(key, {}), **value} for key, value in more.items()
+              if isinstance(value, dict)}  # fmt: skip
+    return {**told, **more, **tables}
+
+
+def _nested(keys: tuple[str, ...], value: Any) -> dict[str, Any]:
+    return {keys[0]: _nested(keys[1:], value)} if len(keys) > 1 else {keys[0]: value}
+
+
+def _fields(
+    kind: type[Section], above: tuple[str, ...] = ()
+) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every key with its type, those of tables after the table's name."""
+    for field in msgspec.structs.fields(kind):
+        keys = (*above, field.name)
+        tables = [kind for kind in (field.type, *get_args(field.type))
+                  if isinstance(kind, type) and issubclass(kind, Section)]  # fmt: skip
+        if tables:
+            yield from _fields(tables[0], keys)
+        else:
+            yield keys, field.type
+
+
+def _checked(told: dict[str, Any], source: str, *, strict: bool) -> Config:
+    try:
+        return msgspec.convert(told, Config, strict=strict, dec_hook=_path)
     except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{path or 'the configuration'}: {error}") from None
+        raise InvalidRequest(f"{source}: {_explained(str(error))}") from None
+
+
+def _path(kind: type, value: Any) -> Path:
+    assert kind is Path, "the only type that msgspec does not know"
+    if not isinstance(value, str | Path):
+        raise ValueError("expected a text")
+    return Path(value)
+
+
+def _explained(text: str) -> str:
+    """What msgspec found, in the words of somebody who writes the file."""
+    what, _, where = text.partition(" - at `$")
+    key = where.rstrip("`").lstrip(".")
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
+        table = f" in [{key}]" if key else ""
+        names = [keys[-1] for keys, _ in _fields(Config)] + ["bounds", "log"]
+        near = get_close_matches(unknown[1], names, n=1)
+        return f"there is no key {unknown[1]!r}{table}" + (
+            f"; did you mean {near[0]!r}?" if near else ""
+        )
+    for theirs, ours in (("`str`", "a text"), ("`int`", "a whole number"), ("`float`", "a number"),
+                         ("`bool`", "true or false"), ("`object`", "a table"),
+                         ("`array`", "a list")):  # fmt: skip
+        what = what.replace(theirs, ours)
+    return f"{key}: {what[0].lower()}{what[1:]}"

@@ -1,28 +1,42 @@
 """Errors as `application/problem+json` (RFC 9457)."""
 
+from typing import Final
+
 import msgspec
 from starlette.responses import Response
 
-from quiver.errors import QuiverError, UnavailableError
+from quiver.errors import QuiverError
 
-RETRY_AFTER_SECONDS = 1
+PROBLEM: Final = "application/problem+json"
+RETRY_AFTER_SECONDS: Final = 1
 
 
-def problem(error: QuiverError) -> Response:
+class InternalError(QuiverError):
+    """Something in the node went wrong that it has no word for."""
+
+    code = "internal_error"
+
+
+def problem(error: QuiverError, status: int | None = None) -> Response:
     """The answer that tells an error; its `code` is that of the Python error."""
-    body = {
-        "type": f"urn:quiver:error:{error.code}",
-        "title": (type(error).__doc__ or "").split("\n", 1)[0],
-        "status": error.http_status,
-        "detail": str(error),
-        "code": error.code,
-        "retryable": error.retryable,
-    }
+    status = status or error.http_status
     headers = {}
-    if isinstance(error, UnavailableError):
+    if error.retryable:
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)
-    if error.http_status == 401:
+    if status == 401:
         headers["www-authenticate"] = 'Bearer realm="quiver"'
-    return Response(
-        msgspec.json.encode(body), error.http_status, headers, "application/problem+json"
+    return Response(body_of(error, status), status, headers, PROBLEM)
+
+
+def body_of(error: QuiverError, status: int) -> bytes:
+    """What such an answer says."""
+    return msgspec.json.encode(
+        {
+            "type": f"urn:quiver:error:{error.code}",
+            "title": (type(error).__doc__ or "").split("\n", 1)[0],
+            "status": status,
+            "detail": str(error),
+            "code": error.code,
+            "retryable": error.retryable,
+        }
     )

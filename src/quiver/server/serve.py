@@ -1,95 +1,263 @@
-"""The process: one socket, one shard, one event loop; signals end it in order."""
+"""The process of a node: one socket, one shard, one event loop, and an end in order.
+
+    check ─► bind ─► open the shard ─► listen ─► READY … SIGTERM ─► drain ─► close the shard
+
+Draining: nobody new comes in, receives that wait are answered empty, what runs is finished within a
+bound. A second signal ends the process at once, which loses nothing that was confirmed. If the shard
+fails, the process ends with an error, so that whoever watches over it starts it anew.
+"""
 
 import asyncio
-import json
+import logging
+import os
+import resource
 import signal
 import socket
 import sys
-from typing import Any
+from contextlib import suppress
+from email.utils import formatdate
+from typing import Final
 
+import msgspec
 import uvicorn
 import uvloop
+from uvicorn.server import ServerState
 
-from quiver.client.connect import connect_async
-from quiver.errors import InvalidRequest
+from quiver import __version__, limits
+from quiver.client.aio import AsyncQueue, finished
+from quiver.client.connect import open_flows
+from quiver.errors import (
+    InvalidRequest,
+    QuiverError,
+    StorageFailed,
+    UnavailableError,
+)
+from quiver.model.units import milliseconds
+from quiver.node.shard import Shard
+from quiver.server import logs, systemd
 from quiver.server.app import make_app
 from quiver.server.auth import ACCESS_FILE, Certificate, Guard, Tls, Watch
-from quiver.server.config import Config
+from quiver.server.config import Bounds, Config
 from quiver.server.context import Context
 from quiver.server.metrics import Metrics
+from quiver.server.protocol import Connection
+from quiver.server.requests import ALWAYS
+from quiver.server.traffic import Traffic
+
+FAILED: Final = 1
+BACKLOG: Final = 4_096
+TICK_SECONDS: Final = 1.0
+OTHER_FILES: Final = 512  # descriptors that are not connections: log, segments, threads
 
 
-def serve(config: Config) -> None:
-    """Run a node until it is told to stop."""
-    guard = _guard(config)
+def serve(config: Config) -> int:
+    """Run a node until it is told to stop; the exit code."""
+    guard, tls = check(config)
+    logs.begin(config.log)
+    return uvloop.run(Node(config, guard, tls).run())
+
+
+def check(config: Config) -> tuple[Guard, Tls | None]:
+    """Refuse a configuration that a node must not be started with; who guards it, and its TLS."""
+    named = config.access.file  # must be there; the data directory's need not
+    guard = Guard(named or config.data / ACCESS_FILE, required=named is not None)
     tls = Tls(Certificate(config.tls.cert, config.tls.key)) if config.tls is not None else None
     if guard.open and not config.loopback and not config.insecure:
         raise InvalidRequest(
             f"{config.listen} can be reached from other machines, and no credentials are configured; "
             "configure some, listen on 127.0.0.1, or say --insecure if everybody may do everything"
         )
-    uvloop.run(_serve(config, guard, tls))
+    return guard, tls
 
 
-def _guard(config: Config) -> Guard:
-    """Of the access file that was named, which must be there, or of the data directory's, if any."""
-    named = config.access.file
-    return Guard(named or config.data / ACCESS_FILE, required=named is not None)
+class Node:
+    """A running node."""
 
+    def __init__(self, config: Config, guard: Guard, tls: Tls | None) -> None:
+        self._config = config
+        self._guard = guard
+        self._tls = tls
+        self._metrics = Metrics()
+        self._traffic = Traffic(possible(config.bounds))
+        self._metrics.watch_connections(lambda: self._traffic.connections)
+        self._state = ServerState()
+        self._ending = asyncio.Event()
+        self._failure: BaseException | None = None
+        self._shard: Shard | None = None
 
-async def _serve(config: Config, guard: Guard, tls: Tls | None) -> None:
-    listener = _listen(config)
-    async with connect_async(config.data) as queue:
-        app = make_app(Context(queue, config, guard, Metrics()))
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app,
-                http="httptools",
-                ws="none",
-                lifespan="off",
-                log_config=None,
-                server_header=False,
-                proxy_headers=False,
-            )
-        )
-        watch = Watch(guard, *([tls] if tls is not None else []))
+    async def run(self) -> int:
+        """Serve until a signal or a failure."""
         loop = asyncio.get_running_loop()
-        ended = asyncio.Event()
         for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, ended.set)
+            loop.add_signal_handler(number, self._told_to_end, number)
+        watch = Watch(self._guard, *([self._tls] if self._tls is not None else []))
         loop.add_signal_handler(signal.SIGHUP, watch.now)
-        watching = asyncio.create_task(watch.run())
-        server.config.load()
-        server.config.ssl = tls.context if tls is not None else None
-        server.lifespan = server.config.lifespan_class(server.config)
-        await server.startup(sockets=[listener])
+        with bound(self._config) as listener:
+            flows, close = await asyncio.to_thread(
+                open_flows, self._config.data, milliseconds("30d", "ledger_retention"), "disk"
+            )
+            self._shard = flows.shard
+            async with AsyncQueue(lambda: (flows, close)) as queue:
+                server = await self._listen(queue, listener)
+                tasks = [asyncio.create_task(self._tick()), asyncio.create_task(watch.run())]
+                await self._ending.wait()
+                await self._drain(server)
+                for task in tasks:
+                    task.cancel()
+                systemd.notify("STATUS=closing the queue")
+                loop.call_later(limits.CLOSE_SECONDS_MAX, self._give_up)
+        logs.event("stopped", failed=self._failure is not None)
+        return FAILED if self._failure is not None else 0
+
+    async def _listen(self, queue: AsyncQueue, listener: socket.socket) -> asyncio.Server:
+        context = Context(queue, self._config, self._guard, self._metrics)
+        app = make_app(context, self._traffic, self._check, self._failed)
+        config = uvicorn.Config(
+            app, http=Connection, ws="none", lifespan="off", log_config=None,
+            access_log=False, proxy_headers=False, interface="asgi3",
+        )  # fmt: skip
+        config.load()
+        self._date()
+        loop = asyncio.get_running_loop()
+        server = await loop.create_server(
+            lambda: Connection(config, self._state, self._traffic), sock=listener, backlog=BACKLOG,
+            ssl=self._tls.context if self._tls is not None else None,
+        )  # fmt: skip
         host, port = listener.getsockname()[:2]
-        _log(
-            "listening",
-            address=f"{host}:{port}",
-            url=f"{'https' if tls else 'http'}://{host}:{port}",
-        )
-        await ended.wait()
-        _log("stopping")
-        watching.cancel()
-        server.config.timeout_graceful_shutdown = int(config.bounds.drain_seconds)
-        await server.shutdown([listener])
-    _log("stopped")
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        logs.event(
+            "listening", address=address, url=f"http{'s' * bool(self._tls)}://{address}",
+            data=str(self._config.data), version=__version__, pid=os.getpid(),
+            open=self._guard.open,
+        )  # fmt: skip
+        systemd.notify(f"READY=1\nSTATUS=listening on {address}")
+        return server
+
+    # -- while it runs -----------------------------------------------------------------------------
+
+    async def _tick(self) -> None:
+        """What must be looked after now and then."""
+        loop = asyncio.get_running_loop()
+        bounds = self._config.bounds
+        pause = min(
+            TICK_SECONDS,
+            *(seconds / 4 for seconds in (bounds.head_seconds, bounds.body_pause_seconds,
+                                          bounds.idle_seconds, bounds.answer_pause_seconds)),
+        )  # fmt: skip
+        watchdog, fed = systemd.watchdog_seconds(), loop.time()
+        while True:
+            await asyncio.sleep(pause)
+            self._date()
+            now = loop.time()
+            for connection in list(self._state.connections):
+                connection.sweep(now)  # type: ignore[union-attr]  # they are all ours
+            assert self._shard is not None
+            if self._shard.failure is not None:
+                self._failed(self._shard.failure)
+            if watchdog is not None and now >= fed + watchdog:
+                fed = now
+                with suppress(QuiverError):
+                    await self._check()
+                    systemd.notify("WATCHDOG=1")
+
+    def _date(self) -> None:
+        date = (b"date", formatdate(usegmt=True).encode())
+        self._state.default_headers = [date, *ALWAYS]
+
+    async def _check(self) -> None:
+        """Whether requests can be served; raises why not."""
+        assert self._shard is not None
+        if self._failure is not None:
+            raise StorageFailed(f"the queue has stopped: {self._failure}")
+        if self._ending.is_set():
+            raise UnavailableError("the node is about to end")
+        try:
+            async with asyncio.timeout(limits.READY_SECONDS_MAX):
+                await finished(self._shard.ask(lambda engine: None))
+        except TimeoutError:
+            raise UnavailableError(
+                f"the queue has not answered for {limits.READY_SECONDS_MAX:g} seconds; its disk may be slow"
+            ) from None
+
+    # -- its end -----------------------------------------------------------------------------------
+
+    def _told_to_end(self, number: int) -> None:
+        name = signal.Signals(number).name
+        if self._ending.is_set():
+            logs.event("ended at once", level=logging.WARNING, signal=name)
+            sys.stderr.flush()
+            os._exit(128 + number)
+        logs.event("stopping", signal=name, connections=self._traffic.connections)
+        self._ending.set()
+
+    def _failed(self, error: BaseException) -> None:
+        if self._failure is None:
+            self._failure = error
+            logs.failure("queue failed", error, reason=str(error))
+            self._ending.set()
+
+    async def _drain(self, server: asyncio.Server) -> None:
+        systemd.notify("STOPPING=1")
+        server.close()
+        assert self._shard is not None
+        with suppress(QuiverError):
+            self._shard.hasten()
+        for connection in list(self._state.connections):
+            connection.shutdown()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=self._config.bounds.drain_seconds)
+        if self._state.tasks:
+            logs.event("cut", level=logging.WARNING, requests=len(self._state.tasks))
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        for task in self._state.tasks:
+            task.cancel()
+        if self._state.tasks:
+            await asyncio.wait(self._state.tasks, timeout=TICK_SECONDS)
+
+    def _give_up(self) -> None:
+        logs.event("ended without closing", level=logging.ERROR)
+        sys.stderr.flush()
+        os._exit(FAILED)
 
 
-def _listen(config: Config) -> socket.socket:
+def bound(config: Config) -> socket.socket:
+    """A socket with the configured address; nobody is let in yet."""
     host, port = config.address
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        _notice_the_dead(listener)
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise InvalidRequest(f"cannot listen on {config.listen}: {error.strerror}") from None
+        raise InvalidRequest(
+            f"cannot listen on {config.listen}: {(error.strerror or str(error)).lower()}; choose "
+            "another with --listen, port 0 is any that is free"
+        ) from None
     return listener
 
 
-def _log(event: str, **facts: Any) -> None:
-    sys.stderr.write(json.dumps({"event": event, **facts}) + "\n")
-    sys.stderr.flush()
+def _notice_the_dead(listener: socket.socket) -> None:
+    """Connections inherit this: a peer that has vanished without a word is found out by the kernel."""
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in (("TCP_KEEPIDLE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3)):
+        if hasattr(socket, option):
+            listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+
+
+def possible(bounds: Bounds) -> Bounds:
+    """The bounds with no more connections than the operating system has descriptors for."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = bounds.connections + OTHER_FILES
+    there = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+    if soft != resource.RLIM_INFINITY and soft < there:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (there, hard))
+    if there == wanted:
+        return bounds
+    fewer = max(there - OTHER_FILES, 1)
+    logs.event(
+        "few descriptors", level=logging.WARNING, connections=fewer, wanted=bounds.connections,
+        todo=f"raise the hard limit of open files to {wanted}",
+    )  # fmt: skip
+    return msgspec.structs.replace(bounds, connections=fewer)

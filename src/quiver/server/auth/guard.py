@@ -57,7 +57,7 @@ class Guard:
         path: Path | None = None,
         *,
         required: bool = False,
-        wall_clock: Clock = time.time,  # noqa: TID251  # the default; tests pass another
+        wall_clock: Clock = time.time,  # the default; tests pass another
         clock: Clock = time.monotonic,
     ) -> None:
         """Read the file. One that is not `required` may come later: the node is open until then."""

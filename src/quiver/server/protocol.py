@@ -1,0 +1,218 @@
+"""uvicorn's HTTP protocol with bounds in time, bytes and connections.
+
+Nothing here needs a timer of its own: a connection knows by when it must have gone on (`_deadline`),
+and the node looks at all of them now and then (`sweep`).
+
+What a connection is doing on the side it reads from:
+
+    IDLE ──first byte──► HEAD ──head is complete──► BODY ──body is complete──► DONE
+      ▲                                                                         │
+      └───────────────────────────── the answer is written ─────────────────────┘
+
+A client that stops in HEAD or BODY is told so (408) and cut; one in IDLE is closed; one that does not
+read its answer is cut without a word. In DONE it is our turn, and there is no deadline.
+"""
+
+import asyncio
+from enum import Enum
+from math import inf
+
+from uvicorn import Config
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import (
+    STATUS_LINE,
+    HttpToolsProtocol,
+    RequestResponseCycle,
+)
+from uvicorn.server import ServerState
+
+from quiver import limits
+from quiver.errors import InvalidRequest, Overloaded, QuiverError
+from quiver.server.problems import PROBLEM, body_of
+from quiver.server.requests import new_id
+from quiver.server.traffic import Traffic
+
+
+class Doing(Enum):
+    """What a connection reads."""
+
+    IDLE = 0
+    HEAD = 1
+    BODY = 2
+    DONE = 3
+
+
+class Connection(HttpToolsProtocol):
+    """One client's connection."""
+
+    def __init__(self, config: Config, state: ServerState, traffic: Traffic) -> None:
+        super().__init__(config, state, {})
+        self._traffic = traffic
+        self._bounds = traffic.bounds
+        self._peer = ""
+        self._doing = Doing.IDLE
+        self._deadline = inf
+        self._head_bytes = 0
+        self._body_bytes = 0
+        self._body_since = 0.0
+        self._active: RequestResponseCycle | None = None  # whose answer comes next
+        self._refused = False
+        self._unsent = 0  # when the client last read of its answer, and what the traffic counts
+        self._unsent_until = inf
+
+    # -- the connection ----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._peer = self.client[0] if self.client else ""
+        self._rest()
+        if self._traffic.enter(self._peer):
+            self._refuse(503, Overloaded("too many connections are open; retry after a moment"))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._traffic.leave(self._peer)
+        self._count_unsent(0)
+        if self._active is not None and not self._active.response_complete:
+            self._active.disconnected = True  # uvicorn tells only the newest of pipelined requests
+            self._active.message_event.set()
+        super().connection_lost(exc)
+
+    def sweep(self, now: float) -> None:
+        """Cut a connection whose time is up."""
+        unsent = self.transport.get_write_buffer_size()
+        if not unsent:
+            self._unsent_until = inf
+        elif unsent < self._unsent or self._unsent_until == inf:
+            self._unsent_until = now + self._bounds.answer_pause_seconds
+        elif now >= self._unsent_until:
+            self.transport.abort()
+        self._count_unsent(unsent)
+        if now >= self._deadline and not self.flow.read_paused and not self.transport.is_closing():
+            self._cut()
+
+    def _count_unsent(self, nbytes: int) -> None:
+        self._traffic.bytes += nbytes - self._unsent
+        self._unsent = nbytes
+
+    def _cut(self) -> None:
+        answering = self._active is not None and (
+            self._active.response_started or self._active is not self.cycle
+        )
+        if self._doing is Doing.IDLE:
+            self.transport.close()
+        elif answering:
+            self.transport.abort()
+        else:
+            part = "head" if self._doing is Doing.HEAD else "body"
+            self._refuse(408, InvalidRequest(f"the {part} of the request took too long to arrive"))
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._count_unsent(self.transport.get_write_buffer_size())
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._count_unsent(self.transport.get_write_buffer_size())
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        if self._doing is Doing.IDLE:
+            self._begin()
+        room = limits.HEAD_BYTES_MAX - self._head_bytes
+        if self._doing is Doing.HEAD and len(data) > room:
+            super().data_received(data[:room])
+            data = data[room:]
+            if self._doing is Doing.HEAD:
+                self._refuse(431, InvalidRequest(
+                    f"the head of the request has more than {limits.HEAD_BYTES_MAX:,} bytes"
+                ))  # fmt: skip
+        if self._refused:
+            return
+        super().data_received(data)
+        if self._doing is Doing.HEAD:
+            self._head_bytes += len(data)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._doing is not Doing.HEAD:
+            self._begin()
+
+    def on_headers_complete(self) -> None:
+        if len(self.pipeline) >= limits.PIPELINED_REQUESTS_MAX:
+            self._refuse(429, Overloaded("wait for answers before you send more requests"))
+            raise Refused
+        super().on_headers_complete()
+        self._doing = Doing.BODY
+        self._body_bytes = 0
+        self._body_since = self.loop.time()
+        self._deadline = self._body_since + self._bounds.body_pause_seconds
+
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        if not self.cycle.response_complete:
+            self._body_bytes += len(body)
+            granted = self._body_since + self._body_bytes / limits.BODY_BYTES_PER_SECOND_MIN
+            self._deadline = min(granted, self.loop.time()) + self._bounds.body_pause_seconds
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._doing = Doing.DONE
+        self._deadline = inf
+        if self.cycle.response_complete:
+            self._rest()
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, InvalidRequest("this is not a request of HTTP/1.1"))
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Other protocols may be offered (Java offers HTTP/2); they are not taken up."""
+        self.cycle.keep_alive = False  # the parser does not go on behind such a request
+
+    def _begin(self) -> None:
+        self._doing = Doing.HEAD
+        self._head_bytes = 0
+        self._deadline = self.loop.time() + self._bounds.head_seconds
+
+    def _rest(self) -> None:
+        self._doing = Doing.IDLE
+        self._deadline = self.loop.time() + self._bounds.idle_seconds
+
+    # -- answering ---------------------------------------------------------------------------------
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._active = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def on_response_complete(self) -> None:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self.flow.resume_reading()
+        if self.pipeline:
+            self._start_asgi_task(*self.pipeline.pop())
+        elif self._doing is Doing.DONE:
+            self._rest()
+        elif self._doing is Doing.BODY:  # nobody wants the rest of it
+            self._deadline = self.loop.time() + limits.LINGER_SECONDS_MAX
+
+    def _refuse(self, status: int, error: QuiverError) -> None:
+        """Answer by ourselves, and close."""
+        if self._refused or self.transport.is_closing():
+            return
+        self._refused = True
+        body = body_of(error, status)
+        headers = [
+            *self.server_state.default_headers,
+            (b"x-request-id", new_id().encode()),
+            (b"content-type", PROBLEM.encode()),
+            (b"content-length", str(len(body)).encode()),
+            (b"connection", b"close"),
+        ]
+        head = b"".join(b"%b: %b\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
+        self.transport.close()
+
+
+class Refused(Exception):
+    """Tells the parser that it need not go on."""

@@ -1,0 +1,163 @@
+"""What holds for every request, whichever door it goes to.
+
+It has an id, which is in the answer and in the logs. It calls the node by a name of its own: a page
+of somebody else's, open in a browser on this machine, must not get at a node without credentials,
+be it by a form (Origin) or by a name that suddenly means 127.0.0.1 (Host). Its answer carries headers
+that keep browsers from guessing, storing and framing. Whatever goes wrong has an answer.
+"""
+
+import asyncio
+import ipaddress
+import logging
+import re
+import time
+from collections.abc import Callable, Coroutine
+from secrets import token_hex
+from typing import Any, Final, TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from quiver import limits
+from quiver.errors import Forbidden, QuiverError, StorageFailed
+from quiver.server import logs
+from quiver.server.problems import InternalError, problem
+from quiver.server.traffic import Held, Traffic
+
+T = TypeVar("T")
+
+ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,%d}" % limits.REQUEST_ID_CHARS_MAX)
+ALWAYS: Final[tuple[tuple[bytes, bytes], ...]] = (  # on every answer; the protocol adds them
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+)
+UNLESS_SAID: Final[tuple[tuple[bytes, bytes], ...]] = (  # a door may say something else
+    (b"cache-control", b"no-store"),
+    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
+)
+
+
+def new_id() -> str:
+    """The id of a request that has none."""
+    return token_hex(8)
+
+
+class Reception:
+    """The application around all doors."""
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        hosts: tuple[str, ...],
+        traffic: Traffic,
+        on_failure: Callable[[QuiverError], None],
+    ) -> None:
+        self._app = app
+        self._hosts = frozenset(host.lower() for host in hosts) | {"localhost"}
+        self._traffic = traffic
+        self._on_failure = on_failure
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        assert scope["type"] == "http", "there are no others: uvicorn runs without websockets"
+        started = time.perf_counter()
+        held = Held(self._traffic)
+        given = header(scope, b"x-request-id")
+        request_id = given.decode() if given and ID.fullmatch(given) else new_id()
+        scope["quiver.request_id"] = request_id
+        scope["quiver.held"] = held
+        status = 0
+
+        async def answer(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = _completed(message.get("headers", ()), request_id)
+            await send(message)
+
+        try:
+            self._demand_known_host(scope)
+            await self._app(scope, receive, answer)
+        except ClientDisconnect:
+            pass
+        except QuiverError as error:
+            if isinstance(error, StorageFailed):
+                self._on_failure(error)
+            await problem(error)(scope, receive, answer)
+        except Exception as error:  # the client gets an answer, the log the trace
+            logs.failure("request failed", error, request=request_id, path=scope["path"])
+            if status:
+                raise
+            broken = InternalError(f"the node's log says more about request {request_id}")
+            await problem(broken)(scope, receive, answer)
+        finally:
+            held.release()
+            level = logging.WARNING if status >= 500 else logging.DEBUG
+            if logs.LOGGER.isEnabledFor(level):
+                logs.event(
+                    "request", level=level, request=request_id, method=scope["method"],
+                    path=scope["path"], status=status, client=(scope["client"] or [""])[0],
+                    seconds=round(time.perf_counter() - started, 6),
+                )  # fmt: skip
+
+    def _demand_known_host(self, scope: Scope) -> None:
+        host = header(scope, b"host")
+        if host is not None and not self._knows(host.decode("latin-1")):
+            raise Forbidden(
+                f"{host.decode('latin-1')[:80]!r} is not a name of this node; whoever runs it can "
+                "add it to `hosts` in the configuration"
+            )
+        origin = header(scope, b"origin")
+        if origin is not None and not self._knows(origin.decode("latin-1").partition("://")[2]):
+            raise Forbidden(f"a page of {origin.decode('latin-1')[:80]!r} may not use this node")
+
+    def _knows(self, host: str) -> bool:
+        name = re.sub(r":\d*$", "", host).lower()
+        if name in self._hosts:
+            return True
+        try:
+            return bool(ipaddress.ip_address(name.strip("[]")))
+        except ValueError:
+            return False
+
+
+def header(scope: Scope, name: bytes) -> bytes | None:
+    """The value of a request's header."""
+    for key, value in scope["headers"]:
+        if key == name:
+            found: bytes = value
+            return found
+    return None
+
+
+def _completed(headers: Any, request_id: str) -> list[tuple[bytes, bytes]]:
+    said = list(headers)
+    names = {name.lower() for name, _ in said}
+    said += [pair for pair in UNLESS_SAID if pair[0] not in names]
+    if b"x-request-id" not in names:
+        said.append((b"x-request-id", request_id.encode()))
+    return said
+
+
+async def until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, which is cancelled if the client goes away meanwhile.
+
+    The body must have been read. A receive that is cancelled leases nothing to nobody.
+    """
+    task = asyncio.ensure_future(work)
+    gone = asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ClientDisconnect
+        return task.result()
+    finally:
+        for pending in (task, gone):
+            pending.cancel()
+        await asyncio.gather(task, gone, return_exceptions=True)
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

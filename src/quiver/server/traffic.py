@@ -1,0 +1,58 @@
+"""How many connections there are and how many bytes they keep in memory, and whether more may come."""
+
+from collections import Counter
+
+from quiver.errors import Overloaded
+from quiver.server.config import Bounds
+
+
+class Traffic:
+    """What all connections of a node have taken up."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.peers: Counter[str] = Counter()
+        self.connections = 0
+        self.bytes = 0
+
+    def enter(self, peer: str) -> bool:
+        """Count a connection; whether it is one too many."""
+        self.connections += 1
+        self.peers[peer] += 1
+        return (
+            self.connections > self.bounds.connections
+            or self.peers[peer] > self.bounds.connections_per_peer
+        )
+
+    def leave(self, peer: str) -> None:
+        """A connection is gone."""
+        self.connections -= 1
+        self.peers[peer] -= 1
+        if not self.peers[peer]:
+            del self.peers[peer]
+
+
+class Held:
+    """The bytes that one request keeps in memory until it is answered."""
+
+    __slots__ = ("_traffic", "nbytes")
+
+    def __init__(self, traffic: Traffic) -> None:
+        self._traffic = traffic
+        self.nbytes = 0
+
+    def add(self, nbytes: int) -> None:
+        """Take up so many more, if there is room for them."""
+        bound = self._traffic.bounds.in_flight_bytes
+        if self._traffic.bytes + nbytes > bound:
+            raise Overloaded(
+                f"requests keep {self._traffic.bytes:,} of {bound:,} bytes in memory already; "
+                "retry after a moment"
+            )
+        self._traffic.bytes += nbytes
+        self.nbytes += nbytes
+
+    def release(self) -> None:
+        """The request is answered."""
+        self._traffic.bytes -= self.nbytes
+        self.nbytes = 0
