@@ -17,6 +17,7 @@ from quiver.batches import schema
 from quiver.batches.bounds import check_bytes, check_rows
 from quiver.errors import InvalidRequest, MessageTooLarge
 from quiver.model.units import milliseconds
+from quiver.tracing import carried
 
 CONTENT_TYPE: Final = "content-type"
 JSON: Final = "application/json"
@@ -71,6 +72,7 @@ def make_row(
         nbytes += _text_bytes(key, "key", limits.KEY_BYTES_MAX)
     if dedup_id is not None:
         nbytes += _text_bytes(dedup_id, "dedup_id", limits.DEDUP_ID_BYTES_MAX)
+    headers = carried(headers)
     if headers is not None:
         if isinstance(headers, Mapping):
             headers = dict(headers)  # what is checked is what is kept

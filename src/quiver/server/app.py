@@ -16,6 +16,7 @@ from quiver.server.context import Context
 from quiver.server.problems import problem
 from quiver.server.requests import Reception, until_gone
 from quiver.server.scrape import scrape
+from quiver.server.tracing import Traced
 from quiver.server.traffic import Traffic
 
 __all__ = ["make_app", "until_gone"]
@@ -54,7 +55,7 @@ def make_app(
         routes.append(Mount("/", import_module("quiver.server.sqs.door").Door(context)))
     doors = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
     return Reception(
-        doors, context.config.hosts, traffic or Traffic(context.config.bounds), on_failure
+        Traced(doors), context.config.hosts, traffic or Traffic(context.config.bounds), on_failure
     )
 
 

@@ -15,6 +15,7 @@ from heapq import nlargest
 from itertools import accumulate
 from typing import Any, Final, Literal
 
+from opentelemetry import trace
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -180,6 +181,10 @@ class Metrics:
         self, door: str, operation: str, code: str, seconds: float, received: int, sent: int
     ) -> None:
         """A request was answered: `code` is "ok" or an error's code; bytes are those of the bodies."""
+        span = trace.get_current_span()
+        if span.is_recording():
+            span.update_name(f"{door} {operation}")
+            span.set_attribute("quiver.code", code)
         key = door, operation, code
         if key not in self._requests and len(self._requests) >= limits.METRIC_REQUESTS_MAX:
             operation = OTHER
