@@ -6,6 +6,7 @@ import typer
 from typer.core import TyperGroup
 
 from quiver.cli import (
+    access,
     bench,
     demonstrate,
     dlq,
@@ -42,7 +43,7 @@ class Root(TyperGroup):
 
 
 ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "sql", "export", "import", "trace",
-         "ledger", "seal", "serve", "doctor", "bench", "demo"]  # fmt: skip
+         "ledger", "seal", "serve", "access", "doctor", "bench", "demo"]  # fmt: skip
 
 app = typer.Typer(
     name="quiver",
@@ -99,6 +100,7 @@ app.command("trace", epilog=ledger.TRACE_EPILOG)(ledger.trace)
 app.command("ledger", epilog=ledger.LEDGER_EPILOG)(ledger.ledger)
 app.command("seal", epilog=seal.EPILOG)(seal.seal)
 app.command("serve", epilog=serve.EPILOG)(serve.serve)
+app.add_typer(access.app, name="access")
 app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("demo", epilog=demonstrate.EPILOG)(demonstrate.demo)

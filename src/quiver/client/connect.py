@@ -25,6 +25,7 @@ OURS: Final = (
     "snapshot-",
     "ledger-",
     "confirmed",
+    "access.toml",  # who may use it through a node; it may be there before the queue is
 )  # how the names of our files begin
 
 

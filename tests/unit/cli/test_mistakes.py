@@ -35,14 +35,15 @@ def quiver(monkeypatch, tmp_path):
     ["topics", "topics list", "topics create", "topics show", "topics purge", "topics delete",
      "send", "receive", "read", "groups", "groups list", "groups create", "groups seek",
      "groups pause", "groups resume", "groups delete", "dlq", "dlq list", "dlq show",
-     "dlq redrive", "dlq discard", "doctor", "bench", "demo"],
+     "dlq redrive", "dlq discard", "access", "access list", "access add",
+     "access remove", "access token", "access key", "doctor", "bench", "demo"],
 )  # fmt: skip
 def test_every_command_has_help_with_an_example(quiver, capsys, command):
     assert quiver(*command.split(), "--help") == 0
     text = capsys.readouterr().out
     assert "Examples" in text
     assert f"quiver {command.split()[0]}" in text
-    assert "--json" in text or command in ("topics", "groups", "dlq")
+    assert "--json" in text or command in ("topics", "groups", "dlq", "access")
 
 
 @pytest.mark.parametrize(
