@@ -97,6 +97,16 @@ UNPACKERS_MAX: Final = 2  # bodies decompressed at a time: zstd may need 128 MiB
 READY_SECONDS_MAX: Final = 2.0  # a queue that is ready answers a question in this time
 REQUEST_ID_CHARS_MAX: Final = 128  # of a client's own X-Request-Id; longer ones are replaced
 
+# -- the native door -------------------------------------------------------------------------------
+API_JSON_BYTES_MAX: Final = 96 * MIB  # a request in JSON, in which bytes take a third more
+API_ARROW_BYTES_MAX: Final = ENCODED_BYTES_MAX  # a request in Arrow, decompressed
+API_SMALL_BYTES_MAX: Final = 1 * MIB  # any other request
+API_ROWS_MAX: Final = 10_000  # of a table as JSON; as Arrow there may be more
+ARROW_MESSAGES_MAX: Final = 1_024  # schema, dictionaries and batches of one stream from outside
+ARROW_HEAD_BYTES_MAX: Final = 64 * KIB  # of each: ours need a few hundred
+INLINE_BYTES_MAX: Final = 32 * KIB  # decoded in the event loop; more goes to a thread
+COMPRESS_BYTES_MIN: Final = 4 * KIB  # smaller bodies are sent as they are
+
 # -- the ledger ------------------------------------------------------------------------------------
 LEDGER_ROWS_MAX: Final = 200_000  # in memory; a snapshot then writes them out: 24 MB
 LEDGER_CHARS_MAX: Final = 16 * MIB  # of the texts of those rows: names, and reasons of failures

@@ -37,6 +37,7 @@ OUTPUT_SCHEMA: Final = pa.schema(
     ]
 )
 ID: Final = pa.field("id", TEXT)
+WHERE: Final = (pa.field("entry", pa.int64()), pa.field("row", pa.int32()))  # what an id is made of
 RUNS: Final = pa.run_end_encoded(pa.int32(), pa.int64())
 
 
@@ -82,9 +83,10 @@ def columns(batch: pa.RecordBatch, row: int, count: int) -> Columns:
     return Columns(**made)
 
 
-def table(pieces: Sequence[Piece], *, with_ids: bool = False) -> pa.Table:
+def table(pieces: Sequence[Piece], *, with_ids: bool = False, with_where: bool = False) -> pa.Table:
     """The slices' messages in OUTPUT_SCHEMA; `id` only if asked: it costs as much as the rest."""
-    schema = OUTPUT_SCHEMA.append(ID) if with_ids else OUTPUT_SCHEMA
+    more = [*([ID] if with_ids else []), *(WHERE if with_where else ())]
+    schema = pa.schema([*OUTPUT_SCHEMA, *more])
     if not pieces:
         return schema.empty_table()
     parts = [piece.part for piece in pieces]
@@ -100,6 +102,9 @@ def table(pieces: Sequence[Piece], *, with_ids: bool = False) -> pa.Table:
     made["origin"] = origins_of([part.origin for part in parts], spread)
     if with_ids:
         made["id"] = _ids(parts, spread)
+    if with_where:
+        made["entry"] = spread.same([part.index for part in parts], pa.int64())
+        made["row"] = spread.growing([part.row for part in parts]).cast(pa.int32())
     return pa.Table.from_arrays([made[name] for name in schema.names], schema=schema)
 
 

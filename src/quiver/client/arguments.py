@@ -291,17 +291,17 @@ def altered(
     named = [known[name] for name in changes]
     if any(name not in ALTERABLE for name in named):
         raise InvalidRequest(f"topic {topic!r} is there already; {how_to_change(named)}")
-    given = {SHADOWED.get(name, name): value for name, value in changes.items()}
-    made = policy(topic, **{**_arguments(policy_), **given})
+    given = {**of_policy(policy_), **changes}
+    made = policy(topic, **{SHADOWED.get(name, name): value for name, value in given.items()})
     if made.dead_letter != policy_.dead_letter and "dead_letter" not in named:
         named.append("dead_letter")  # the one that max_attempts brings along
     return made, named
 
 
-def _arguments(policy_: TopicPolicy) -> dict[str, Any]:
-    """What `policy` makes the same of."""
+def of_policy(policy_: TopicPolicy) -> dict[str, Any]:
+    """The arguments of `create_topic` that make such a policy."""
     names = {argument_of(field.name): field.name for field in fields(TopicPolicy)}
-    given = {SHADOWED.get(name, name): getattr(policy_, field) for name, field in names.items()}
+    given = {name: getattr(policy_, field) for name, field in names.items()}
     given["partition_by"] = list(policy_.split_keys) or policy_.partition_by
     given["dedup_window"] = policy_.dedup_window_ms / 1000
     return given

@@ -127,11 +127,7 @@ class Page:
 
     def records(self, topic: str, *, whole: bool = False) -> list[Record]:
         """Those of its messages that can be read, or, if it must be the `whole`, an error."""
-        made: list[Record] = []
-        found = self.source.pieces() if whole else self.source.readable(some=False)
-        for pieces in _by_batch(found):
-            made += map(Record, *_record_columns(topic, pieces))
-        return made
+        return records(topic, self.source.pieces() if whole else self.source.readable(some=False))
 
     def table(self) -> pa.Table:
         """Those of its messages that can be read as Arrow, with ids."""
@@ -145,6 +141,11 @@ class Flows:
         self.shard = shard
         self.durability = durability
         self._handles: dict[str, TopicHandle] = {}
+
+    @property
+    def secret(self) -> bytes:
+        """What receipts are signed with."""
+        return self.shard.secret
 
     def now_ms(self) -> int:
         """The time of the queue."""
@@ -240,6 +241,28 @@ class Flows:
             handle = yield self.shard.ask(ask)
             self._handles[topic] = handle
         return handle
+
+    def find(self, topic: str) -> Flow[TopicHandle]:
+        """As `handle`, with the policy of this moment."""
+        handle = yield from self.handle(topic)
+        try:
+            handle.policy = yield from self.policy(topic)
+        except TopicNotFound:
+            self.forget(topic)
+            raise
+        return handle
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted, perhaps made again; it must be asked for anew."""
+        self._handles.pop(topic, None)
+
+    def names_of(self, numbers: Iterable[int]) -> Flow[list[str]]:
+        """The names of the topics with these numbers, those that are still there."""
+        wanted = list(numbers)
+        names: list[str] = yield self.shard.ask(
+            lambda engine: [engine.core.topics[n].name for n in wanted if n in engine.core.topics]
+        )
+        return names
 
     def _on_topic(self, topic: str, command: Callable[[TopicHandle], Command]) -> Flow[Any]:
         """Propose a command for a topic; if it was deleted and made again, for the new one."""
@@ -395,9 +418,11 @@ class Flows:
         """Settle deliveries and receipts, one entry for each topic and group among them."""
         items = _listed(items)
         commands = self.settles(action, items, delay=delay, lease=lease, reason=reason)
-        refused = yield from self._settle(commands)
+        refused = yield from self.settle_all(commands)
         if refused:
-            raise _expired(tuple(x for x in items if self._receipt(x) in refused), len(items))
+            raise expired(
+                tuple(x for x in items if self._receipt(x) in refused), len(refused), len(items)
+            )
 
     def settle_table(
         self,
@@ -418,11 +443,11 @@ class Flows:
         if not ranges:
             return
         owner = (leased.lease.topic_number, leased.lease.group_number)
-        command = self._settle_command(action, owner, ranges, delay, lease, reason)
-        refused = yield from self._settle([command])
+        command = self.settle_command(action, owner, ranges, delay, lease, reason)
+        refused = yield from self.settle_all([command])
         if refused:
             count = sum(end - start for found in ranges.values() for start, end in merge(found))
-            raise _expired(tuple((x.partition, x.offset) for x in refused), count)
+            raise expired(tuple((x.partition, x.offset) for x in refused), len(refused), count)
 
     def settles(
         self, action: Action, items: Any, *, delay: Any = None, lease: Any = None, reason: str = ""
@@ -439,12 +464,12 @@ class Flows:
             else:
                 ranges.append((offset, offset + 1))
         return [
-            self._settle_command(action, owner, ranges, delay, lease, reason)
+            self.settle_command(action, owner, ranges, delay, lease, reason)
             for owner, ranges in found.items()
         ]
 
     @staticmethod
-    def _settle_command(
+    def settle_command(
         action: Action,
         owner: tuple[int, int],
         ranges: dict[tuple[int, int], list[tuple[int, int]]],
@@ -479,7 +504,7 @@ class Flows:
             return verify(item, self.shard.secret)
         raise InvalidRequest(f"deliveries and receipts can be settled, not {type(item).__name__}")
 
-    def _settle(self, commands: Sequence[Settle]) -> Flow[dict[Receipt, None]]:
+    def settle_all(self, commands: Sequence[Settle]) -> Flow[dict[Receipt, None]]:
         """Settle; return what was refused."""
         sync = self.durability == "disk"
         tickets = [self.shard.propose(command, sync=sync) for command in commands]
@@ -774,14 +799,15 @@ def _listed(items: Any) -> list[Any]:
     return [items] if single else list(items)
 
 
-def _expired(refused: tuple[Any, ...], total: int) -> ReceiptExpired:
-    others = f"; the other {total - len(refused)} were settled" if total > len(refused) else ""
+def expired(refused: Sequence[Any], count: int, total: int) -> ReceiptExpired:
+    """The error that `count` of `total` were refused: `refused`."""
+    others = f"; the other {total - count} were settled" if total > count else ""
     return ReceiptExpired(
-        f"{len(refused)} of {total} receipts no longer hold{others}. Either the message was settled "
+        f"{count} of {total} receipts no longer hold{others}. Either the message was settled "
         "already (or dropped by a retention that does not keep unsettled messages), or its lease "
         "ended and it is delivered again: settle each delivery once, and make the lease longer or "
         "extend it in time",
-        refused,
+        tuple(refused),
     )
 
 
@@ -794,6 +820,14 @@ def deliveries(
         attempts = _each(pieces, lambda part: repeat(part.attempt, part.count))
         columns_ = _record_columns(lease.topic, pieces)
         made += map(make, repeat(settle), repeat(lease), attempts, *columns_)
+    return made
+
+
+def records(topic: str, pieces: Iterable[Piece]) -> list[Record]:
+    """Messages as objects."""
+    made: list[Record] = []
+    for together in _by_batch(pieces):
+        made += map(Record, *_record_columns(topic, together))
     return made
 
 

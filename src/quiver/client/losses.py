@@ -2,17 +2,33 @@
 
 import sys
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import timedelta
 
 from quiver.errors import BehindRetention
 from quiver.model.commands import Position
 from quiver.model.units import EPOCH
 
+_collected: ContextVar[list[BehindRetention] | None] = ContextVar("_collected", default=None)
+
+
+@contextmanager
+def collected() -> Iterator[list[BehindRetention]]:
+    """Warnings of this task, not given but listed: for a node, whose callers are elsewhere."""
+    found: list[BehindRetention] = []
+    token = _collected.set(found)
+    try:
+        yield found
+    finally:
+        _collected.reset(token)
+
 
 def lost(topic: str, group: str, count: int) -> None:
     """A group had not settled messages when the topic's retention dropped them."""
     if count:
-        _warn(
+        warn(
             BehindRetention(
                 f"group {group!r} is behind the retention of topic {topic!r} and has lost messages "
                 f"that it had not settled: {count}. Add consumers, or keep messages longer",
@@ -32,7 +48,7 @@ def behind(topic: str, group: str, position: Position, starts: tuple[tuple[int, 
         where = ", ".join(f"offset {first} of partition {number}" for number, first in starts[:10])
         more = f" and {len(starts) - 10} others" if len(starts) > 10 else ""
         who = f"group {group!r} of topic {topic!r}" if group else f"reading topic {topic!r}"
-        _warn(
+        warn(
             BehindRetention(
                 f"{who} starts at {where}{more}, the oldest that retention has kept, not at {asked}",
                 topic,
@@ -41,8 +57,12 @@ def behind(topic: str, group: str, position: Position, starts: tuple[tuple[int, 
         )
 
 
-def _warn(warning: BehindRetention) -> None:
+def warn(warning: BehindRetention) -> None:
     """Warn at the first line that is not Quiver's."""
+    found = _collected.get()
+    if found is not None:
+        found.append(warning)
+        return
     level = 2
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("quiver."):

@@ -1,6 +1,6 @@
 """Errors as `application/problem+json` (RFC 9457)."""
 
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -17,7 +17,7 @@ class InternalError(QuiverError):
     code = "internal_error"
 
 
-def problem(error: QuiverError, status: int | None = None) -> Response:
+def problem(error: QuiverError, status: int | None = None, **more: Any) -> Response:
     """The answer that tells an error; its `code` is that of the Python error."""
     status = status or error.http_status
     headers = {}
@@ -25,10 +25,10 @@ def problem(error: QuiverError, status: int | None = None) -> Response:
         headers["retry-after"] = str(RETRY_AFTER_SECONDS)
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="quiver"'
-    return Response(body_of(error, status), status, headers, PROBLEM)
+    return Response(body_of(error, status, **more), status, headers, PROBLEM)
 
 
-def body_of(error: QuiverError, status: int) -> bytes:
+def body_of(error: QuiverError, status: int, **more: Any) -> bytes:
     """What such an answer says."""
     return msgspec.json.encode(
         {
@@ -38,5 +38,6 @@ def body_of(error: QuiverError, status: int) -> bytes:
             "detail": str(error),
             "code": error.code,
             "retryable": error.retryable,
+            **more,
         }
     )

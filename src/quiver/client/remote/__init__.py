@@ -1,0 +1,1 @@
+"""`quiver://`: the verbs of a queue, each a call to a node."""

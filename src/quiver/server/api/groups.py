@@ -1,0 +1,139 @@
+"""Groups, members and dead letters."""
+
+import asyncio
+from typing import Any
+
+from quiver import limits
+from quiver.batches.output import table
+from quiver.client import arguments
+from quiver.client.aio import run
+from quiver.client.remote import wire
+from quiver.errors import InvalidRequest
+from quiver.model.commands import Commit, Discard, Heartbeat, Join, Leave, Pick, Redrive
+from quiver.model.replies import Assigned
+from quiver.model.units import milliseconds
+from quiver.server.api.endpoint import Call, Stream
+from quiver.server.api.messages import Some, ranges_in, some
+from quiver.server.requests import until_gone
+
+
+async def create_group(call: Call, body: wire.GroupIn) -> None:
+    await call.queue.create_group(
+        call.topic, call.group, start=body.start, guarantee=body.guarantee
+    )
+
+
+async def delete_group(call: Call) -> None:
+    await call.queue.delete_group(call.topic, call.group)
+
+
+async def seek(call: Call, body: wire.SeekIn) -> None:
+    await call.queue.seek(call.topic, call.group, body.to, partition=body.partition)
+
+
+async def pause(call: Call) -> None:
+    await call.queue.pause(call.topic, call.group)
+
+
+async def resume(call: Call) -> None:
+    await call.queue.resume(call.topic, call.group)
+
+
+# -- members ---------------------------------------------------------------------------------------
+
+
+async def join(call: Call, body: wire.JoinIn) -> Assigned:
+    session_ms = milliseconds(body.session, "session", max_seconds=limits.LEASE_SECONDS_MAX)
+    if session_ms == 0:
+        raise InvalidRequest("session must be more than 0")
+    arguments.name(call.group, "group")
+    arguments.name(call.member, "member")
+    handle = await run(call.flows.find(call.topic))
+    command = Join(handle.number, call.group, call.member, session_ms)
+    return await run(call.flows.member(handle, command))
+
+
+async def heartbeat(call: Call, body: wire.HeartbeatIn) -> Assigned:
+    for partition in body.released:
+        arguments.whole(partition, "partition", 0, limits.PARTITIONS_MAX)
+    handle = await run(call.flows.find(call.topic))
+    command = Heartbeat(handle.number, call.group, call.member, tuple(body.released))
+    return await run(call.flows.member(handle, command))
+
+
+async def assigned(call: Call) -> Assigned:
+    handle = await run(call.flows.find(call.topic))
+    return await run(call.flows.assigned(handle, call.group, call.member))
+
+
+async def fetch(call: Call, body: wire.FetchIn) -> Any:
+    arguments.whole(body.max_messages, "max_messages", 1, limits.READ_MESSAGES_MAX)
+    wait_ms = milliseconds(body.wait, "wait", max_seconds=limits.WAIT_SECONDS_MAX)
+    positions = offsets_in(body.positions)
+    handle = await run(call.flows.find(call.topic))
+    flow = call.flows.fetch(handle, call.group, call.member, positions, body.max_messages, wait_ms)
+    page = await until_gone(call.request, run(flow))
+    found = Some([], {})
+    if page is not None:  # all of it: a commit settles everything before its offsets
+        found = await asyncio.to_thread(lambda: some(page, page.source.pieces()))
+    if call.arrow:
+        return Stream(table(found.pieces, with_where=True), wire.FetchAbout(ahead=found.ahead))
+    return wire.Fetched(messages=found.messages(call.topic), ahead=found.ahead)
+
+
+async def commit(call: Call, body: wire.CommitIn) -> Assigned:
+    offsets = tuple(sorted(offsets_in(body.offsets).items()))
+    handle = await run(call.flows.find(call.topic))
+    command = Commit(handle.number, call.group, call.member, offsets)
+    return await run(call.flows.member(handle, command))
+
+
+async def leave(call: Call) -> None:
+    handle = await run(call.flows.find(call.topic))
+    await run(call.flows.leave(handle, Leave(handle.number, call.group, call.member)))
+
+
+def offsets_in(offsets: dict[int, int]) -> dict[int, int]:
+    """Offsets by partition from outside, checked: the core trusts them."""
+    for partition, offset in offsets.items():
+        arguments.whole(partition, "partition", 0, limits.PARTITIONS_MAX)
+        arguments.whole(offset, "offset", 0, 2**62)
+    return offsets
+
+
+# -- dead letters ----------------------------------------------------------------------------------
+
+
+async def redrive(call: Call, body: wire.RedriveIn) -> wire.Count:
+    if body.to is not None:
+        call.principal.demand("send", body.to)
+    work = call.queue.redrive(
+        call.topic, where=body.where, to=body.to, rate=body.rate, limit=body.limit,
+        dry_run=body.dry_run,
+    )  # fmt: skip
+    return wire.Count(count=await until_gone(call.request, work))
+
+
+async def discard(call: Call, body: wire.DiscardIn) -> wire.Count:
+    work = call.queue.discard(call.topic, where=body.where, limit=body.limit, dry_run=body.dry_run)
+    return wire.Count(count=await until_gone(call.request, work))
+
+
+async def move(call: Call, body: wire.MoveIn) -> wire.Count:
+    """One step of a redrive that the client drives, with a condition of its own."""
+    flows = call.flows
+    handle = await run(flows.find(call.topic))
+    if body.number != handle.number:
+        raise InvalidRequest(f"topic {call.topic!r} was deleted and made again meanwhile")
+    for pick in body.picks:
+        arguments.whole(pick.partition, "partition", 0, limits.PARTITIONS_MAX)
+    picks = tuple(Pick(pick.partition, tuple(ranges_in(pick.ranges))) for pick in body.picks)
+    if body.action == "count":
+        return wire.Count(count=await run(flows.movable(call.topic, picks)))
+    if body.action == "discard":
+        return wire.Count(count=await run(flows.move(call.topic, Discard(handle.number, picks))))
+    if body.to is not None:
+        call.principal.demand("send", body.to)
+    target = await run(flows.target(body.to))
+    command = Redrive(handle.number, picks, target)
+    return wire.Count(count=await run(flows.move(call.topic, command)))

@@ -1,0 +1,62 @@
+"""What happened, and questions in SQL: tables, as Arrow or as rows in JSON."""
+
+import asyncio
+from typing import Any
+
+import pyarrow as pa
+
+from quiver import limits
+from quiver.client.remote import wire
+from quiver.errors import LimitExceeded
+from quiver.server.api.endpoint import Call, Stream
+from quiver.server.auth import EVERY_TOPIC
+
+
+class LedgerQuery(wire.Shape, frozen=True):
+    """Of which topic (or all), from when to when."""
+
+    topic: str | None = None
+    start: str | None = None
+    end: str | None = None
+
+
+async def ledger(call: Call) -> Any:
+    query: LedgerQuery = call.query
+    call.principal.demand("read", EVERY_TOPIC if query.topic is None else query.topic)
+    reader = await call.queue.ledger_reader(query.topic, start=query.start, end=query.end)
+    if call.arrow:
+        return Stream(reader)
+    return await asyncio.to_thread(_rows_of, reader)
+
+
+async def trace(call: Call) -> Any:
+    story = await call.queue.trace(call.name("message"))
+    for topic in story["topic"].unique().to_pylist():
+        call.principal.demand("read", topic)
+    return Stream(story) if call.arrow else rows(story)
+
+
+async def sql(call: Call, body: wire.Question) -> Any:
+    answer = await call.queue.sql(body.query)
+    return Stream(answer) if call.arrow else await asyncio.to_thread(rows, answer)
+
+
+def _rows_of(reader: pa.RecordBatchReader) -> wire.Rows:
+    """The rows of a reader; too many are refused before they are all read."""
+    batches, count = [], 0
+    for batch in reader:
+        batches.append(batch)
+        count += batch.num_rows
+        if count > limits.API_ROWS_MAX:
+            break
+    return rows(pa.Table.from_batches(batches, reader.schema))
+
+
+def rows(table: pa.Table) -> wire.Rows:
+    """A table as JSON has it; bytes are base64."""
+    if table.num_rows > limits.API_ROWS_MAX:
+        raise LimitExceeded(
+            f"the answer has more than {limits.API_ROWS_MAX:,} rows; ask for less, or for Arrow with "
+            f"Accept: {wire.ARROW}"
+        )
+    return wire.Rows(rows=table.to_pylist())

@@ -1,0 +1,332 @@
+"""Messages: sent, received, settled, read."""
+
+import asyncio
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import UNSET
+
+from quiver import limits
+from quiver.batches.output import Piece, table
+from quiver.batches.rows import Row, make_row
+from quiver.client import arguments
+from quiver.client.aio import run
+from quiver.client.flows import Flow, Page, Work, deliveries, expired, records, sent_batch
+from quiver.client.remote import wire
+from quiver.client.results import AsyncDelivery, Record, Sent, SentBatch
+from quiver.errors import InvalidRequest, TopicNotFound
+from quiver.model.commands import Producer, Settle
+from quiver.model.replies import Durability, ProducerOpened, SentMany
+from quiver.model.units import EPOCH
+from quiver.node.receipts import Receipt, verify
+from quiver.server.api import arrow
+from quiver.server.api.endpoint import Call, Stream
+from quiver.server.requests import until_gone
+
+Owned: TypeAlias = dict[tuple[int, int], dict[tuple[int, int], list[tuple[int, int]]]]
+
+# -- sending ---------------------------------------------------------------------------------------
+
+
+async def send(call: Call, body: wire.MessageIn) -> Sent:
+    key = call.request.headers.get(wire.IDEMPOTENCY_HEADER)
+    if key is not None and body.dedup_id not in (None, key):
+        raise InvalidRequest("Idempotency-Key and dedup_id say different things; give one of them")
+    row = row_in(body, key)
+    return await run(call.flows.send(call.topic, row, call.query.durability))
+
+
+async def send_batch(call: Call, body: wire.MessagesIn | None) -> SentBatch:
+    flows, query = call.flows, call.query
+    producer = None
+    if query.producer is not None:
+        for number in (query.epoch, query.sequence):
+            arguments.whole(number, "epoch and sequence", 0, 2**62)
+        producer = Producer(arguments.name(query.producer, "producer"), query.epoch, query.sequence)
+
+    def made() -> pa.RecordBatch:
+        if body is None:
+            return arrow.read_batch(call.data, flows.now_ms())
+        return flows.batch_of([row_in(message) for message in body.messages])
+
+    size = len(call.data) if body is None else limits.INLINE_BYTES_MAX
+    batch = made() if size < limits.INLINE_BYTES_MAX else await asyncio.to_thread(made)
+    return await run(_send_packed(call, batch, flows.given(query.durability), producer))
+
+
+def _send_packed(
+    call: Call, batch: pa.RecordBatch, durability: Durability, producer: Producer | None
+) -> Flow[SentBatch]:
+    """Split and encode off the event loop, if that takes long."""
+    flows = call.flows
+
+    def submit() -> Flow[SentMany]:
+        handle = yield from flows.handle(call.topic)
+        if batch.nbytes < limits.INLINE_BYTES_MAX:
+            ticket = flows.send_packed(handle, batch, durability, producer)
+        else:
+            ticket = yield Work(lambda: flows.send_packed(handle, batch, durability, producer))
+        reply: SentMany = yield ticket
+        return reply
+
+    try:
+        reply = yield from submit()
+    except TopicNotFound:
+        flows.forget(call.topic)
+        reply = yield from submit()
+    return sent_batch(reply.answers[0], durability)
+
+
+async def open_producer(call: Call) -> ProducerOpened:
+    handle = await run(call.flows.handle(call.topic))
+    return await run(call.flows.open_producer(handle, call.name("producer")))
+
+
+def row_in(message: wire.MessageIn, dedup_id: str | None = None) -> Row:
+    """The checked row of a message in JSON."""
+    if (message.body is UNSET) == (message.base64 is UNSET):
+        raise InvalidRequest(
+            "a message needs body (text, or any JSON) or base64 (bytes), one of them"
+        )
+    content: Any = message.body
+    if isinstance(message.base64, str):
+        try:
+            content = b64decode(message.base64, validate=True)
+        except (Base64Error, ValueError):
+            raise InvalidRequest("base64 is not the standard form of base64") from None
+    return make_row(
+        content, key=message.key, headers=message.headers, priority=message.priority,
+        delay=message.delay, ttl=message.ttl, dedup_id=dedup_id or message.dedup_id,
+    )  # fmt: skip
+
+
+# -- receiving -------------------------------------------------------------------------------------
+
+
+async def receive(call: Call, body: wire.ReceiveIn) -> Any:
+    flow = call.flows.receive(
+        call.topic, call.group, body.max_messages, body.lease, body.wait, body.consumer
+    )
+    grant, lease = await until_gone(call.request, run(flow))
+    now_ms = call.flows.now_ms()
+    for piece in grant.received.slices:
+        call.context.metrics.age(call.topic, (now_ms - piece.created_ms) / 1000, piece.count)
+    if not call.arrow:
+        found: list[AsyncDelivery] = await asyncio.to_thread(
+            lambda: deliveries(AsyncDelivery, _no_settling, grant, lease)
+        )
+        return wire.Received(messages=[message_out(item) for item in found])
+    about = wire.LeaseAbout(
+        group=lease.group, topic_number=lease.topic_number, group_number=lease.group_number,
+        epoch=lease.epoch, deadline_ms=lease.deadline_ms, settled=lease.settled,
+        tag=lease.tag,
+    )  # fmt: skip
+
+    def made() -> pa.Table:
+        return table(list(grant.source.readable(some=True)), with_where=True)
+
+    return Stream(await asyncio.to_thread(made), about)
+
+
+def _no_settling(*_: Any, **__: Any) -> None:
+    raise AssertionError("a node's consumers settle by receipts")
+
+
+def message_out(item: Record) -> wire.MessageOut:
+    """A message as JSON has it."""
+    text: str | None
+    try:
+        text = item.body.decode()
+    except UnicodeDecodeError:
+        text = None
+    origin = item.origin
+    return wire.MessageOut(
+        id=item.id,
+        partition=item.partition,
+        offset=item.offset,
+        created_at=item.created_at.isoformat(),
+        body=text,
+        base64=None if text is not None else b64encode(item.body).decode(),
+        key=item.key,
+        headers=dict(item.headers),
+        priority=item.priority,
+        attempt=item.attempt if isinstance(item, AsyncDelivery) else 0,
+        receipt=item.receipt if isinstance(item, AsyncDelivery) else None,
+        origin=None if origin is None else wire.OriginOut(
+            topic=origin.topic, partition=origin.partition, offset=origin.offset,
+            group=origin.group, attempts=origin.attempts, reason=origin.reason,
+            time=(EPOCH + timedelta(milliseconds=origin.time_ms)).isoformat(),
+        ),
+    )  # fmt: skip
+
+
+# -- settling --------------------------------------------------------------------------------------
+
+
+async def settle(call: Call, body: wire.SettlePart) -> wire.Count:
+    commands = settles(call, body)
+    await _demand(call, commands)
+    refused = await run(call.flows.settle_all(commands))
+    total = sum(end - start for one in commands for held in one.held for start, end in held.ranges)
+    if refused:
+        raise expired(refused_of(body, refused, call.flows.secret), len(refused), total)
+    return wire.Count(count=total)
+
+
+async def transact(call: Call, body: wire.TransactionIn) -> list[SentBatch]:
+    commands = [command for part in body.settle for command in settles(call, part)]
+    await _demand(call, commands)
+    for part in body.send:
+        call.principal.demand("send", arguments.name(part.topic, "topic"))
+    sends = await asyncio.to_thread(lambda: [(p.topic, _batch(call, p)) for p in body.send])
+    return await run(call.flows.transact(commands, sends))
+
+
+def _batch(call: Call, part: wire.SendPart) -> Any:
+    if part.arrow is None:
+        return [row_in(message) for message in part.messages]
+    if part.messages:
+        raise InvalidRequest("a part of a transaction has messages or arrow, not both")
+    try:
+        data = b64decode(part.arrow, validate=True)
+    except (Base64Error, ValueError):
+        raise InvalidRequest("arrow is not the standard form of base64") from None
+    return arrow.read_batch(data, call.flows.now_ms())
+
+
+async def _demand(call: Call, commands: list[Settle]) -> None:
+    """The receipts say which topics it is about."""
+    for topic in await run(call.flows.names_of({one.topic: None for one in commands})):
+        call.principal.demand("receive", topic)
+
+
+def settles(call: Call, part: wire.SettlePart) -> list[Settle]:
+    """The commands that settle these receipts and ranges, one for each topic and group."""
+    secret = call.flows.secret
+    found: Owned = {}
+    for text in part.receipts:
+        receipt = verify(text, secret)
+        _add(found, receipt, [(receipt.offset, receipt.offset + 1)])
+    for held in part.held:
+        _add(found, verify(held.receipt, secret), ranges_in(held.ranges))
+    return [
+        call.flows.settle_command(part.action, owner, ranges, part.delay, part.lease, part.reason)
+        for owner, ranges in found.items()
+    ]
+
+
+def _add(found: Owned, of: Receipt, ranges: list[tuple[int, int]]) -> None:
+    of_group = found.setdefault((of.topic, of.group), {})
+    of_group.setdefault((of.partition, of.epoch), []).extend(ranges)
+
+
+def ranges_in(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges from outside, checked: the core trusts them."""
+    if not ranges or not all(0 <= start < end < 2**62 for start, end in ranges):
+        raise InvalidRequest("a range is its first offset and the one after its last: [3, 5]")
+    if sum(end - start for start, end in ranges) > limits.RECEIVE_MESSAGES_MAX:
+        raise InvalidRequest(f"ranges may have {limits.RECEIVE_MESSAGES_MAX:,} offsets at once")
+    return ranges
+
+
+def refused_of(part: wire.SettlePart, refused: dict[Receipt, None], secret: bytes) -> list[Any]:
+    """What of a request was refused, in its own words: receipts, or [receipt, offset]."""
+    found: list[Any] = [text for text in part.receipts if verify(text, secret) in refused]
+    for held in part.held:
+        of = verify(held.receipt, secret)
+        found += [
+            [held.receipt, one.offset]
+            for one in refused
+            if one._replace(offset=of.offset) == of
+            and any(start <= one.offset < end for start, end in held.ranges)
+        ]
+    return found
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+async def read(call: Call, body: wire.ReadIn) -> Any:
+    flows = call.flows
+    most = limits.READ_MESSAGES_MAX if call.arrow else limits.API_ROWS_MAX
+    limit = min(100, most) if body.limit is None else arguments.whole(body.limit, "limit", 0, most)
+    if body.cursor is not None:
+        cursor = await _checked(call, wire.read_cursor(body.cursor))
+    else:
+        start = flows.read_start(call.topic, body.start, body.offset, body.end, body.partition)
+        cursor = wire.Cursor(*await run(start))
+    found = await run(_page(call, cursor, limit, pending=body.pending))
+    cursor = wire.Cursor(cursor.topic, {**cursor.positions, **found.ahead}, cursor.ends)
+    text = wire.write_cursor(cursor)
+    if call.arrow:
+        made = await asyncio.to_thread(lambda: table(found.pieces, with_where=True))
+        return Stream(made, wire.PageAbout(cursor=text))
+    messages = await asyncio.to_thread(lambda: found.messages(call.topic))
+    return wire.ReadOut(messages=messages, cursor=text if cursor.more else None)
+
+
+async def _checked(call: Call, cursor: wire.Cursor) -> wire.Cursor:
+    topic = await run(call.flows.find(call.topic))
+    if cursor.topic != topic.number or any(p >= topic.policy.partitions for p in cursor.positions):
+        raise InvalidRequest("the cursor is of another topic; begin again without one")
+    return cursor
+
+
+def _page(call: Call, cursor: wire.Cursor, limit: int, *, pending: bool) -> Flow["Some"]:
+    if not limit or not cursor.more:
+        return Some([], {})
+    page = yield from call.flows.read_page(
+        cursor.topic, cursor.positions, cursor.ends, pending=pending, limit=limit
+    )
+    made: Some = yield Work(lambda: some(page, page.source.readable(some=False)))
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class Some:
+    """As much of a page as one answer may carry, and where to go on."""
+
+    pieces: list[Piece]
+    ahead: dict[int, int]
+
+    def messages(self, topic: str) -> list[wire.MessageOut]:
+        """As JSON has them."""
+        return [message_out(record) for record in records(topic, self.pieces)]
+
+
+def some(page: Page, pieces: Iterable[Piece]) -> Some:
+    """The first messages of a page, up to a number of bytes, but at least one."""
+    found: list[Piece] = []
+    nbytes = 0
+    full: dict[int, int] = {}
+    for piece in pieces:
+        if full:
+            full.setdefault(piece.part.partition, piece.part.offset)
+            continue
+        room = limits.PAGE_BYTES - nbytes
+        count, size = _fitting(piece, room, at_least=0 if found else 1)
+        nbytes += size
+        if count:
+            found.append(Piece(piece.batch, piece.at, piece.part.cut(0, count)))
+        if count < piece.part.count:
+            full[piece.part.partition] = piece.part.offset + count
+    return Some(found, {**page.ahead, **full})
+
+
+def _fitting(piece: Piece, room: int, at_least: int) -> tuple[int, int]:
+    """How many rows of a piece fit, and their bytes; bodies are what counts."""
+    bodies = piece.batch.column(0).slice(piece.at, piece.part.count)
+    if bodies.nbytes <= room:
+        return piece.part.count, bodies.nbytes
+    count, nbytes = 0, 0
+    for length in pc.binary_length(bodies).to_pylist():
+        if nbytes + length > room and count >= at_least:
+            break
+        count, nbytes = count + 1, nbytes + length
+    return count, nbytes

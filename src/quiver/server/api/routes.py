@@ -1,0 +1,154 @@
+"""From the table of endpoints to routes: who asks, may they, what do they say, how is it answered."""
+
+import asyncio
+import gzip
+import json
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+
+from quiver import limits
+from quiver.client import losses
+from quiver.client.remote import wire
+from quiver.errors import BehindRetention, InvalidRequest, QuiverError, ReceiptExpired
+from quiver.server.api import arrow
+from quiver.server.api.endpoint import Call, Endpoint, Stream
+from quiver.server.api.openapi import describe
+from quiver.server.api.table import ENDPOINTS
+from quiver.server.auth import EVERY_TOPIC
+from quiver.server.body import read_body
+from quiver.server.context import Context
+from quiver.server.problems import problem
+
+T = TypeVar("T")
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
+
+
+def routes(context: Context) -> list[BaseRoute]:
+    """The native door's routes."""
+    description = msgspec.json.encode(describe(ENDPOINTS))
+
+    async def openapi(request: Request) -> Response:
+        return Response(description, media_type=wire.JSON)
+
+    return [
+        Route("/openapi.json", openapi, methods=["GET"]),
+        *(
+            Route(endpoint.path, _handler(endpoint, context), methods=[endpoint.method])
+            for endpoint in ENDPOINTS
+        ),
+    ]
+
+
+def _handler(endpoint: Endpoint, context: Context) -> Handler:
+    async def handle(request: Request) -> Response:
+        started = time.perf_counter()
+        code, received = "ok", 0
+        with losses.collected() as warned:
+            try:
+                call, body = await _understood(endpoint, context, request)
+                received = int(request.headers.get("content-length") or 0)
+                given = () if endpoint.body is None else (body,)
+                answer = await _answered(call, endpoint, await endpoint.handle(call, *given))
+            except QuiverError as error:
+                code = error.code
+                answer = _problem(error)
+        answer.headers[wire.TIME_HEADER] = str(context.queue._flows.now_ms())
+        if warned:
+            answer.headers[wire.WARNINGS_HEADER] = json.dumps([_warning(one) for one in warned])
+        seconds = time.perf_counter() - started
+        sent = len(answer.body) if isinstance(answer.body, bytes) else 0
+        context.metrics.request("api", endpoint.name, code, seconds, received, sent)
+        return answer
+
+    return handle
+
+
+async def _understood(endpoint: Endpoint, context: Context, request: Request) -> tuple[Call, Any]:
+    """The request, checked as far as can be without knowing what it is about."""
+    principal = context.guard.by_token(request.scope)
+    if endpoint.verb is not None:
+        principal.demand(endpoint.verb, request.path_params.get("topic", EVERY_TOPIC))
+    call = Call(request, context, principal)
+    call.arrow = endpoint.arrow_out and wire.ARROW in request.headers.get("accept", "")
+    if endpoint.query is not None:
+        call.query = _query(request, endpoint.query)
+    if endpoint.body is None:
+        await read_body(request, 0)
+        return call, None
+    data = await read_body(request, endpoint.limit)
+    kind = request.headers.get("content-type", wire.JSON).partition(";")[0].strip().lower()
+    if endpoint.arrow_in and kind == wire.ARROW:
+        call.data = data
+        return call, None
+    if kind != wire.JSON:
+        raise InvalidRequest(f"Content-Type must be {wire.JSON}, not {kind[:80]!r}")
+    if len(data) > limits.INLINE_BYTES_MAX:
+        return call, await asyncio.to_thread(wire.read_json, data, endpoint.body)
+    return call, wire.read_json(data, endpoint.body)
+
+
+def _query(request: Request, kind: type[T]) -> T:
+    given = request.query_params.multi_items()
+    if len({name for name, _ in given}) < len(given):
+        raise InvalidRequest("a parameter is given twice")
+    try:
+        return msgspec.convert(dict(given), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(f"a parameter is not as it should be: {error}") from None
+
+
+async def _answered(call: Call, endpoint: Endpoint, answer: Any) -> Response:
+    if answer is None:
+        return Response(status_code=204)
+    if isinstance(answer, Stream):
+        return await _streamed(call, answer)
+    body = msgspec.json.encode(answer)
+    return await _compressed(call.request, body, wire.JSON)
+
+
+async def _streamed(call: Call, answer: Stream) -> Response:
+    pieces = arrow.write(answer.tables, answer.schema)
+    if not isinstance(answer.tables, pa.Table):
+        return StreamingResponse(pieces, media_type=wire.ARROW)
+    if answer.tables.nbytes < limits.INLINE_BYTES_MAX:
+        body = b"".join(pieces)
+    else:
+        body = await asyncio.to_thread(b"".join, pieces)
+    return await _compressed(call.request, body, wire.ARROW)
+
+
+async def _compressed(request: Request, body: bytes, media_type: str) -> Response:
+    """The answer, compressed if the client can take it and it is worth it."""
+    if len(body) < limits.COMPRESS_BYTES_MIN:
+        return Response(body, media_type=media_type)
+    wanted = request.headers.get("accept-encoding", "").lower()
+    headers = {"vary": "accept-encoding"}
+    if "zstd" in wanted:
+        headers["content-encoding"] = "zstd"
+        body = await asyncio.to_thread(lambda: pa.compress(body, "zstd", asbytes=True))
+    elif "gzip" in wanted:
+        headers["content-encoding"] = "gzip"
+        body = await asyncio.to_thread(gzip.compress, body, 1)
+    return Response(body, headers=headers, media_type=media_type)
+
+
+def _problem(error: QuiverError) -> Response:
+    if not isinstance(error, ReceiptExpired):
+        return problem(error)
+    return problem(error, refused=list(error.refused))
+
+
+def _warning(warning: BehindRetention) -> dict[str, Any]:
+    return {
+        "message": str(warning),
+        "topic": warning.topic,
+        "group": warning.group,
+        "count": warning.count,
+    }

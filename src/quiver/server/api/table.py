@@ -1,0 +1,82 @@
+"""The endpoints, all of them: routes, checks, the description and the client agree on this table."""
+
+from typing import Final
+
+from quiver import limits
+from quiver.client.remote import wire
+from quiver.client.results import Sent, SentBatch
+from quiver.model.replies import Assigned, ProducerOpened
+from quiver.model.stats import TopicStats
+from quiver.server.api import groups, history, messages, topics
+from quiver.server.api.endpoint import Endpoint
+
+_TOPIC: Final = "/v1/topics/{topic}"
+_GROUP: Final = _TOPIC + "/groups/{group}"
+_MEMBER: Final = _GROUP + "/members/{member}"
+_JSON: Final = limits.API_JSON_BYTES_MAX
+
+ENDPOINTS: Final = (
+    Endpoint("GET", "/v1", None, topics.about, "Version and capabilities", wire.About),
+    # -- topics
+    Endpoint("GET", "/v1/topics", None, topics.list_topics, "List topics", wire.Topics),
+    Endpoint("PUT", _TOPIC, "manage", topics.create_topic, "Make a topic; again changes nothing",
+             wire.Topic, wire.TopicArguments),
+    Endpoint("GET", _TOPIC, "observe", topics.show_topic, "A topic and its policy", wire.Topic),
+    Endpoint("PATCH", _TOPIC, "manage", topics.alter_topic, "Change a topic's policy",
+             wire.Topic, wire.TopicChanges),
+    Endpoint("DELETE", _TOPIC, "manage", topics.delete_topic, "Delete a topic and its messages"),
+    Endpoint("GET", _TOPIC + "/stats", "observe", topics.stats, "What it is doing", TopicStats),
+    Endpoint("POST", _TOPIC + "/purge", "manage", topics.purge, "Drop all messages", wire.Count),
+    Endpoint("POST", _TOPIC + "/compact", "manage", topics.compact,
+             "Drop what newer messages of the same key have superseded", wire.Count),
+    # -- messages
+    Endpoint("POST", _TOPIC + "/messages", "send", messages.send, "Send one message", Sent,
+             wire.MessageIn, wire.SendQuery, limit=_JSON),
+    Endpoint("POST", _TOPIC + "/batches", "send", messages.send_batch,
+             "Send many messages, all or none", SentBatch, wire.MessagesIn, wire.SendQuery,
+             arrow_in=True, limit=limits.API_ARROW_BYTES_MAX),
+    Endpoint("POST", _TOPIC + "/producers/{producer}", "send", messages.open_producer,
+             "Open a named producer, whose batches are stored once", ProducerOpened),
+    Endpoint("POST", _TOPIC + "/read", "read", messages.read, "Replay, a page at a time",
+             wire.ReadOut, wire.ReadIn, arrow_out=True),
+    Endpoint("POST", _GROUP + "/receive", "receive", messages.receive,
+             "Lease messages, waiting for the first", wire.Received, wire.ReceiveIn,
+             arrow_out=True),
+    Endpoint("POST", "/v1/settle", None, messages.settle, "Ack, nack, extend or dead-letter",
+             wire.Count, wire.SettlePart, limit=_JSON),
+    Endpoint("POST", "/v1/transactions", None, messages.transact,
+             "Settle and send, all or nothing", list[SentBatch], wire.TransactionIn, limit=_JSON),
+    # -- groups
+    Endpoint("PUT", _GROUP, "manage", groups.create_group, "Make a group", None, wire.GroupIn),
+    Endpoint("DELETE", _GROUP, "manage", groups.delete_group, "Forget a group"),
+    Endpoint("POST", _GROUP + "/seek", "manage", groups.seek, "Put a group elsewhere", None,
+             wire.SeekIn),
+    Endpoint("POST", _GROUP + "/pause", "manage", groups.pause, "Stop deliveries to a group"),
+    Endpoint("POST", _GROUP + "/resume", "manage", groups.resume, "Go on with deliveries"),
+    Endpoint("PUT", _MEMBER, "receive", groups.join, "Become a member of a group", Assigned,
+             wire.JoinIn),
+    Endpoint("GET", _MEMBER, "receive", groups.assigned, "What is a member's", Assigned),
+    Endpoint("DELETE", _MEMBER, "receive", groups.leave, "Leave a group"),
+    Endpoint("POST", _MEMBER + "/heartbeat", "receive", groups.heartbeat, "Still here", Assigned,
+             wire.HeartbeatIn),
+    Endpoint("POST", _MEMBER + "/fetch", "receive", groups.fetch,
+             "The next messages of a member's partitions", wire.Fetched, wire.FetchIn,
+             arrow_out=True),
+    Endpoint("POST", _MEMBER + "/commit", "receive", groups.commit,
+             "Everything before these offsets is processed", Assigned, wire.CommitIn),
+    # -- dead letters
+    Endpoint("POST", _TOPIC + "/redrive", "manage", groups.redrive, "Move dead letters back",
+             wire.Count, wire.RedriveIn),
+    Endpoint("POST", _TOPIC + "/discard", "manage", groups.discard, "Drop pending messages",
+             wire.Count, wire.DiscardIn),
+    Endpoint("POST", _TOPIC + "/move", "manage", groups.move,
+             "Redrive, discard or count chosen messages, in one step", wire.Count, wire.MoveIn),
+    # -- what happened
+    Endpoint("GET", "/v1/ledger", None, history.ledger, "What happened to messages", wire.Rows,
+             query=history.LedgerQuery, arrow_out=True),
+    Endpoint("GET", "/v1/messages/{message}/trace", None, history.trace,
+             "What happened to one message", wire.Rows, arrow_out=True),
+    Endpoint("POST", "/v1/sql", "read", history.sql, "One SELECT over topics", wire.Rows,
+             wire.Question, arrow_out=True),
+    Endpoint("POST", "/v1/seal", "manage", topics.seal, "Write what is kept into Parquet now"),
+)  # fmt: skip

@@ -1,0 +1,78 @@
+"""Topics and the node itself."""
+
+import msgspec
+
+import quiver
+from quiver.client import arguments
+from quiver.client.aio import run
+from quiver.client.remote import wire
+from quiver.model.stats import TopicStats
+from quiver.model.topic import TopicPolicy
+from quiver.server.api.endpoint import Call
+
+CAPABILITIES = (
+    "arrow",
+    "groups",
+    "ledger",
+    "members",
+    "producers",
+    "redrive",
+    "sql",
+    "transactions",
+)
+
+
+async def about(call: Call) -> wire.About:
+    return wire.About(
+        name="quiver", version=quiver.__version__, api="v1", capabilities=[*CAPABILITIES]
+    )
+
+
+async def list_topics(call: Call) -> wire.Topics:
+    return wire.Topics(topics=call.principal.visible(await call.queue.topics()))
+
+
+async def create_topic(call: Call, body: wire.TopicArguments) -> wire.Topic:
+    if body.dead_letter is not None:
+        call.principal.demand("manage", body.dead_letter)
+    await call.queue.create_topic(call.topic, **msgspec.structs.asdict(body))
+    return await show_topic(call)
+
+
+async def show_topic(call: Call) -> wire.Topic:
+    found = await run(call.flows.find(call.topic))
+    return wire.Topic(topic=found.name, number=found.number, policy=described(found.policy))
+
+
+async def alter_topic(call: Call, body: wire.TopicChanges) -> wire.Topic:
+    given = msgspec.structs.asdict(body)
+    changes = {name: value for name, value in given.items() if value is not msgspec.UNSET}
+    if changes.get("dead_letter") is not None:
+        call.principal.demand("manage", changes["dead_letter"])
+    await call.queue.alter_topic(call.topic, **changes)
+    return await show_topic(call)
+
+
+async def delete_topic(call: Call) -> None:
+    await call.queue.delete_topic(call.topic)
+
+
+async def stats(call: Call) -> TopicStats:
+    return await call.queue.stats(call.topic)
+
+
+async def purge(call: Call) -> wire.Count:
+    return wire.Count(count=await call.queue.purge(call.topic))
+
+
+async def compact(call: Call) -> wire.Count:
+    return wire.Count(count=await call.queue.compact(call.topic))
+
+
+async def seal(call: Call) -> None:
+    await call.queue.seal()
+
+
+def described(policy: TopicPolicy) -> wire.TopicArguments:
+    """A policy as the arguments that make it."""
+    return wire.TopicArguments(**arguments.of_policy(policy))
