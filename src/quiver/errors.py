@@ -273,9 +273,16 @@ class DirectoryInUse(StorageError):
 
 
 class CorruptLog(StorageError):
-    """Stored bytes are damaged where nothing may be damaged."""
+    """Stored bytes are damaged where nothing may be damaged.
+
+    If only messages of one log file cannot be read, `file` is the first entry of it.
+    """
 
     code = "corrupt_log"
+
+    def __init__(self, message: str, file: int | None = None) -> None:
+        super().__init__(message)
+        self.file = file
 
 
 class CorruptSegment(StorageError):

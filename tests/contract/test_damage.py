@@ -69,6 +69,30 @@ def test_messages_of_a_damaged_segment_are_there_again_when_it_is_mended(
         assert bodies(queue.read("t")) == sent
 
 
+def test_messages_damaged_in_the_log_stay_there_and_everything_else_goes_on(tmp_path):
+    with quiver.connect(tmp_path) as queue:
+        queue.create_topic("t", retention="forever")
+        for at in range(3):
+            queue.send_batch("t", [b"%d" % at * 1000])
+        (log,) = tmp_path.glob("wal-*.log")
+        content = log.read_bytes()
+        with log.open("r+b") as file:
+            file.seek(content.index(b"1" * 1000))
+            file.write(b"?")
+        queue.seal()
+        queue.send_batch("t", [b"3"])
+        queue.seal()
+        assert len(list(tmp_path.glob("t@*.parquet"))) == 1, "of the one that was sent afterwards"
+        with pytest.warns(quiver.UnreadableMessages, match="1 messages were left out"):
+            assert bodies(queue.read("t")) == [b"0" * 1000, b"2" * 1000, b"3"]
+        log.write_bytes(content)
+        assert len(bodies(queue.read("t"))) == 4
+    with quiver.connect(tmp_path) as queue:
+        queue.seal()
+        assert not log.exists()
+        assert [body[:1] for body in bodies(queue.read("t"))] == [b"0", b"1", b"2", b"3"]
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
     "step", ["storage.segment.write", "node.engine.Engine.finish_snapshot"], ids=["first", "last"]

@@ -22,6 +22,7 @@ from quiver.batches.codec import BytesLike
 from quiver.batches.output import Piece
 from quiver.core.delivery import Delivery
 from quiver.errors import (
+    CorruptLog,
     CorruptSegment,
     DiskFull,
     InvalidRequest,
@@ -131,7 +132,7 @@ class Source:
         self._parts = parts
 
     def pieces(self) -> Iterator[Piece]:
-        """The messages, in order, and all of them, or `CorruptSegment`."""
+        """The messages, in order, and all of them, or what is wrong with them."""
         for part, where in self._parts:
             yield from self._read(part, where)
 
@@ -140,7 +141,7 @@ class Source:
 
         Who must have `some` gets the error if there are none.
         """
-        damage: CorruptSegment | None = None
+        damage: CorruptSegment | CorruptLog | None = None
         found = wanted = 0
         for part, where in self._parts:
             wanted += part.count
@@ -148,7 +149,7 @@ class Source:
                 for piece in self._read(part, where):
                     yield piece
                     found += piece.part.count
-            except CorruptSegment as error:
+            except (CorruptSegment, CorruptLog) as error:
                 damage = error
         if damage is not None:
             if some and not found:
@@ -219,6 +220,7 @@ class Engine:
         self._entries = core.index  # applied when the last snapshot was made
         self._snapshot_bytes = 0
         self._spared: set[str] | None = None  # segments that are not rewritten: one is damaged
+        self._damaged: set[int] = set()  # log files that stay, by their first entry
         self._full = False  # the disk has refused something since the last snapshot
         self._dead_bytes = 0  # of the log, when a snapshot was last tried on a full disk
         self._retry_bytes = 0  # how far the log must have grown before it is tried again
@@ -404,13 +406,12 @@ class Engine:
             self.wal.lend()
         elif seal_all:
             self.wal.roll()
-        leaving = self.wal.complete(self.core.index if seal_all else self._entries)
-        if self._full:
-            leaving = {}
+        complete = self.wal.complete(self.core.index if seal_all else self._entries)
+        leaving = {None, *complete} - self._damaged if not self._full else {None}
         with without_gc():
             plan = self.segments.plan(
                 self.core,
-                lambda index: self.wal.file_of(index) not in (None, *leaving),
+                lambda index: self.wal.file_of(index) not in leaving,
                 lambda index: self.wal.file_of(index) is not None,
                 write=not self._full,
                 spared=self._spared,
@@ -432,12 +433,19 @@ class Engine:
         self._full = False
         self._dead_bytes = self._retry_bytes = 0
 
-    def spare_segments(self, made: "Snapshot") -> bool:
-        """Something that was to be rewritten is damaged: leave all of it where it is from now on.
+    def spare(self, made: "Snapshot", damage: Exception) -> bool:
+        """Something that was to be written anew is damaged: leave it where it is from now on.
 
-        Rewriting would drop what cannot be read, and with it the file that a backup could mend.
-        False if that is no help, because it was so already.
+        Else what cannot be read would be dropped, and with it the file that a backup could mend.
+        False if that is no help, because it was so already, or it is something else.
         """
+        if isinstance(damage, CorruptLog) and damage.file is not None:
+            helps = damage.file not in self._damaged
+            self._damaged.add(damage.file)
+            self._clean()
+            return helps
+        if not isinstance(damage, CorruptSegment):
+            return False
         doomed = {one.name for one in self.segments} - {one.name for one in made.plan.segments}
         helps = self._spared is None or not doomed <= self._spared
         self._spared = doomed | (self._spared or set())

@@ -26,7 +26,7 @@ from quiver.batches.attributes import attributes_of
 from quiver.batches.codec import BytesLike
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
-from quiver.errors import CorruptSegment, DiskFull, Overloaded, QueueClosed, StorageFailed
+from quiver.errors import DiskFull, Overloaded, QueueClosed, StorageFailed
 from quiver.model.commands import Command, Held, Receive, Run, Send, Settle, Tick
 from quiver.model.replies import Outcome, Placed, Received, SentMany
 from quiver.model.topic import TopicPolicy
@@ -597,7 +597,7 @@ class Shard:
         self._saver = None
         if problem is None:
             self._engine.finish_snapshot(made)
-        elif isinstance(problem, CorruptSegment) and self._engine.spare_segments(made):
+        elif self._engine.spare(made, problem):
             self._seals = self._sealing + self._seals
             self._snapshot(self.clock.now_ms())
             return

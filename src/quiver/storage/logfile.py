@@ -140,7 +140,9 @@ class LogFile:
             batch = self.file.read(start, header.batch_bytes)
             if len(batch) == header.batch_bytes and crc32c(batch) == header.batch_crc:
                 return batch
-        raise CorruptLog(f"{self.file.name} is damaged at byte {position}: entry {index}. {REMEDY}")
+        raise CorruptLog(
+            f"{self.file.name} is damaged at byte {position}: entry {index}. {REMEDY}", self.first
+        )
 
 
 class _Ahead:

@@ -20,7 +20,7 @@ from quiver.core.delivery import letters, sending
 from quiver.core.delivery.extents import Columns, Extent
 from quiver.core.delivery.lanes import Taken
 from quiver.core.delivery.ledger import Ledger
-from quiver.core.delivery.offsets import Range, merge, subtract
+from quiver.core.delivery.offsets import Range, merge, subtract, union
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.reasons import Reasons
 from quiver.core.delivery.retention import enforce, is_overdue, sweep, trim
@@ -269,13 +269,14 @@ class Delivery:
     def _browsed(topic: Topic, number: int, start: int, pending: bool) -> Iterator[Slice]:
         partition = topic.partitions[number]
         views = [group.views[number] for group in topic.groups.values()] if pending else []
-        for extent in partition.since(start):
-            wanted = list(partition.removed.gaps(max(start, extent.first), extent.end))
-            if views:
-                gaps = [gap for view in views for a, b in wanted for gap in view.settled.gaps(a, b)]
-                wanted = merge(gaps)
-            for low, high in wanted:
-                yield extent.slice(number, low, high, 0)
+        gaps = [view.settled.gaps(start, partition.end) for view in views]
+        for low, high in union(*gaps) if views else [(start, partition.end)]:
+            for extent in partition.since(low):
+                if extent.first >= high:
+                    break
+                first, end = max(low, extent.first), min(high, extent.end)
+                for part in partition.removed.gaps(first, end):
+                    yield extent.slice(number, *part, 0)
 
     def stats(self, topic: int, now_ms: int) -> TopicStats:
         """A topic as numbers."""

@@ -8,6 +8,7 @@ would move memory.
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from heapq import merge as heap_merge
 from typing import Any, Final
 
 BITS: Final = 10
@@ -180,6 +181,19 @@ def merge(ranges: list[Range]) -> list[Range]:
         elif start < end:
             merged.append((start, end))
     return merged
+
+
+def union(*ranges: Iterator[Range]) -> Iterator[Range]:
+    """The offsets of any of them, each in order, as `merge` gives them but one at a time."""
+    start = end = -1
+    for low, high in heap_merge(*ranges):
+        if low > end:
+            if start < end:
+                yield start, end
+            start = low
+        end = max(end, high)
+    if start < end:
+        yield start, end
 
 
 def subtract(ranges: list[Range], holes: list[Range]) -> list[Range]:
