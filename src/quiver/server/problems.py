@@ -1,11 +1,12 @@
 """Errors as `application/problem+json` (RFC 9457)."""
 
+import math
 from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
 
-from quiver.errors import QuiverError
+from quiver.errors import QuiverError, QuotaExceeded
 
 PROBLEM: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 1
@@ -22,7 +23,8 @@ def problem(error: QuiverError, status: int | None = None, **more: Any) -> Respo
     status = status or error.http_status
     headers = {}
     if error.retryable:
-        headers["retry-after"] = str(RETRY_AFTER_SECONDS)
+        after = error.retry_after if isinstance(error, QuotaExceeded) else RETRY_AFTER_SECONDS
+        headers["retry-after"] = str(math.ceil(after))
     if status == 401:
         headers["www-authenticate"] = 'Bearer realm="quiver"'
     return Response(body_of(error, status, **more), status, headers, PROBLEM)

@@ -21,6 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from quiver import limits
 from quiver.errors import Forbidden, QuiverError, StorageFailed
 from quiver.server import logs
+from quiver.server.auth import PRINCIPAL
 from quiver.server.problems import InternalError, problem
 from quiver.server.traffic import Held, Traffic
 
@@ -67,18 +68,25 @@ class Reception:
         request_id = given.decode() if given and ID.fullmatch(given) else new_id()
         scope["quiver.request_id"] = request_id
         scope["quiver.held"] = held
-        status = 0
+        status = nbytes = 0
+
+        async def ask() -> Message:
+            nonlocal nbytes
+            message = await receive()
+            nbytes += len(message.get("body", b""))
+            return message
 
         async def answer(message: Message) -> None:
-            nonlocal status
+            nonlocal status, nbytes
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = _completed(message.get("headers", ()), request_id)
+            nbytes += len(message.get("body", b""))
             await send(message)
 
         try:
             self._demand_known_host(scope)
-            await self._app(scope, receive, answer)
+            await self._app(scope, ask, answer)
         except ClientDisconnect:
             pass
         except QuiverError as error:
@@ -93,6 +101,8 @@ class Reception:
             await problem(broken)(scope, receive, answer)
         finally:
             held.release()
+            if PRINCIPAL in scope:
+                scope[PRINCIPAL].spend(nbytes)
             level = logging.WARNING if status >= 500 else logging.DEBUG
             if logs.LOGGER.isEnabledFor(level):
                 logs.event(

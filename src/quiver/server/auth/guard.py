@@ -13,14 +13,15 @@ from starlette.types import Scope
 
 from quiver.errors import InvalidRequest, Unauthenticated
 from quiver.limits import AUTHORIZATION_BYTES_MAX, REFUSALS_LOG_SECONDS
+from quiver.server import logs
 from quiver.server.auth import access, sigv4
 from quiver.server.auth.principal import ANYBODY, Principal
 from quiver.server.auth.quotas import Meter
 from quiver.server.auth.sigv4 import Claim
 
-log: Final = logging.getLogger(__name__)
-
 Clock = Callable[[], float]  # seconds
+
+PRINCIPAL: Final = "quiver.principal"  # the key of a scope
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +86,7 @@ class Guard:
         """Read the file again; if it is wrong, raise and go on with what was known before."""
         if self._path is not None and (self._path.exists() or not self.open):
             self._roll = self._read(self._path)
-            log.info("read the access file: principals=%d", len(self._roll.principals))
+            logs.event("access read", file=str(self._path), principals=len(self._roll.principals))
 
     def _read(self, path: Path) -> Roll:
         known = self._roll.principals if self._roll is not None else {}
@@ -112,8 +113,7 @@ class Guard:
             return ANYBODY
         with self._refusals:
             credential = self._token_of(scope, roll)
-        credential.principal.meter.admit(credential.principal.name)
-        return credential.principal
+        return self._admit(credential, scope)
 
     def _token_of(self, scope: Scope, roll: Roll) -> Credential:
         given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
@@ -140,13 +140,13 @@ class Guard:
         """What can be said of a signed request before its body is there: most strangers end here."""
         roll = self._roll
         if roll is None:
-            return Signed(self, None, None)
+            return Signed(self, scope, None, None)
         with self._refusals:
             claim = sigv4.claim(scope, self._wall_clock())
             credential = roll.keys.get(claim.key_id)
             if credential is None:
                 raise Unauthenticated("nobody here has this access key", sigv4.UNKNOWN_KEY)
-            return Signed(self, claim, self._current(credential, "access key"))
+            return Signed(self, scope, claim, self._current(credential, "access key"))
 
     def by_signature(self, scope: Scope, body: bytes) -> Principal:
         """Who signed this request and this body, by AWS Signature Version 4."""
@@ -157,12 +157,18 @@ class Guard:
             raise Unauthenticated(f"this {what} has expired: ask for a new one", sigv4.UNKNOWN_KEY)
         return credential
 
-    def prove(self, claim: Claim, credential: Credential, body: bytes) -> Principal:
+    def prove(self, scope: Scope, claim: Claim, credential: Credential, body: bytes) -> Principal:
         """Who made the claim, if the body bears it out."""
         with self._refusals:
             claim.check(credential.secret, body)
-        credential.principal.meter.admit(credential.principal.name)
-        return credential.principal
+        return self._admit(credential, scope)
+
+    def _admit(self, credential: Credential, scope: Scope) -> Principal:
+        """Count the request, and note whose it is, for whoever counts its bytes."""
+        principal = credential.principal
+        principal.meter.admit(principal.name)
+        scope[PRINCIPAL] = principal
+        return principal
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +176,7 @@ class Signed:
     """A request whose signature looks possible; the body decides."""
 
     _guard: Guard
+    _scope: Scope = field(repr=False)
     _claim: Claim | None
     _credential: Credential | None
 
@@ -177,7 +184,7 @@ class Signed:
         """Who signed it together with `body`."""
         if self._claim is None or self._credential is None:
             return ANYBODY
-        return self._guard.prove(self._claim, self._credential, body)
+        return self._guard.prove(self._scope, self._claim, self._credential, body)
 
 
 class Refusals:
@@ -199,7 +206,6 @@ class Refusals:
             return
         self._reasons[error.reason] = self._reasons.get(error.reason, 0) + 1
         if self._clock() >= self._quiet_until:
-            reasons = " ".join(f"{reason}={count}" for reason, count in self._reasons.items())
-            log.warning("refused credentials: %s", reasons)
+            logs.event("credentials refused", level=logging.WARNING, **self._reasons)
             self._reasons = {}
             self._quiet_until = self._clock() + REFUSALS_LOG_SECONDS

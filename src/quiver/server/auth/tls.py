@@ -1,15 +1,12 @@
 """TLS for the node's port: the certificate it shows, which may be replaced while it runs."""
 
-import logging
 import ssl
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from quiver.errors import InvalidRequest
-
-log: Final = logging.getLogger(__name__)
+from quiver.server import logs
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,4 +64,4 @@ class Tls:
         """
         self._certificate.context()
         self._certificate.load_into(self.context)
-        log.info("read the certificate %s", self._certificate.cert)
+        logs.event("certificate read", file=str(self._certificate.cert))

@@ -3,12 +3,11 @@
 import asyncio
 import logging
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Protocol
 
 from quiver.errors import QuiverError
 from quiver.limits import ACCESS_CHECK_SECONDS
-
-log: Final = logging.getLogger(__name__)
+from quiver.server import logs
 
 Stamp = tuple[tuple[int, int, int] | None, ...]
 
@@ -57,7 +56,7 @@ class Watch:
                 try:
                     each.refresh()
                 except QuiverError as error:
-                    log.error("kept what was read before: %s", error)
+                    logs.event("kept what was read before", level=logging.ERROR, why=str(error))
 
 
 def stamp(watched: Refreshable) -> Stamp:
