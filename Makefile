@@ -10,7 +10,7 @@ CODE  := $(wildcard src tests tools bench examples)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup fmt lint test process bench demo tidy check ci clean
+.PHONY: help setup fmt lint test process brokers bench demo tidy check ci clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,7 +57,10 @@ process: $(STAMP)  ## real processes and crashes, and Spark: minutes
 	    echo 'Spark could not be installed (is there no network?): its test will say what is missing.' >&2
 	$(BIN)/python -m pytest -m 'slow or process' --timeout=1200 $(PYTEST_FLAGS)
 
-bench: $(STAMP)  ## measure, next to the peers
+brokers: $(STAMP)  ## fetch Kafka, ElasticMQ and NATS for bench, into .brokers (needs mvn)
+	$(BIN)/python -m bench.brokers.fetch
+
+bench: $(STAMP)  ## measure, next to the peers that are there
 	$(BIN)/python -m bench
 
 demo: $(STAMP)  ## an order system with failures, crashes and a count at the end

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from bench import machine, report
 from bench.backlog import backlog
+from bench.brokers.compare import brokers, kafka, sqs
 from bench.compression import compression
 from bench.history import history, sealing
 from bench.measure import Experiment, Row, Run
@@ -29,6 +30,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     "compression": compression,
     "sealing": sealing,
     "history": history,
+    "brokers": brokers,
+    "kafka": kafka,
+    "sqs": sqs,
 }
 
 
@@ -46,6 +50,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that directories are removed
     rows: dict[str, list[Row]] = {}
     waited: dict[str, float] = {}
+    skipped: dict[str, str] = {}
     start = time.perf_counter()
     for name in options.only or EXPERIMENTS:
         with TemporaryDirectory(prefix="tmp-", dir=options.dir) as directory:
@@ -55,11 +60,18 @@ def main() -> int:
                 rows[name] = list(EXPERIMENTS[name](run))
             waited[name] = wait.share()
         report.show_rows(console, name, rows[name], waited[name])
+        report.show_skipped(console, run.skipped)
+        skipped |= run.skipped
     seconds = round(time.perf_counter() - start, 1)
     found = [row for experiment in rows.values() for row in experiment]
     report.show_verdict(console, found, waited)
     content = report.as_json(
-        facts, rows, seconds=seconds, quick=options.quick, waited_for_processor=waited
+        facts,
+        rows,
+        seconds=seconds,
+        quick=options.quick,
+        waited_for_processor=waited,
+        skipped=skipped,
     )
     for path in filter(None, (RESULTS / "latest.json", options.json)):
         path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")

@@ -65,6 +65,7 @@ class Run:
         self.seconds = 0.12 if quick else 0.4  # of each side, in each round
         self.backlog = 100_000 if quick else 1_000_000
         self.patience = 3 if quick else 20  # seconds; past it, ROUNDS_MIN must do
+        self.skipped: dict[str, str] = {}  # what could not be measured here, and why
         self._directory = directory
         self._numbers = count()
 

@@ -45,9 +45,20 @@ def show_rows(console: Console, experiment: str, rows: Sequence[Row], waited: fl
             "processors. Ratios may be wrong either way; repeat it on an idle machine.",
             highlight=False,
         )
+    notes: dict[str, list[str]] = {}
     for number, row in enumerate(rows, 1):
-        console.print(Padding(f"[dim]{number}. {row.how}[/]", (0, 0, 0, 1)), highlight=False)
+        notes.setdefault(row.how, []).append(str(number))
+    for how, numbers in notes.items():
+        said = f"[dim]{', '.join(numbers)}. {how}[/]"
+        console.print(Padding(said, (0, 0, 0, 1)), highlight=False)
     console.print()
+
+
+def show_skipped(console: Console, skipped: dict[str, str]) -> None:
+    for name, reason in skipped.items():
+        console.print(f" [yellow]skipped[/] {name}: {reason}", highlight=False)
+    if skipped:
+        console.print()
 
 
 def show_verdict(console: Console, rows: Sequence[Row], waited: dict[str, float]) -> None:

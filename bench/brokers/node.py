@@ -1,0 +1,64 @@
+"""Quiver's own node, a process like the others, through its native client and through boto3."""
+
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import quiver
+from bench.brokers.peer import Peer
+from bench.brokers.process import Server
+from bench.brokers.sqs import sqs_peer
+from bench.content import batch_of, bodies
+
+BATCH = 10_000
+TOPIC, GROUP = "native", "g"
+SETTINGS = "quiver serve as it comes, everything synced before it is confirmed"
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A running node, and the port that all its doors are on."""
+
+    port: int
+
+    @contextmanager
+    def native(self) -> Iterator[Peer]:
+        """Through `quiver.connect("quiver://…")`, batches as Arrow."""
+        with quiver.connect(f"quiver://127.0.0.1:{self.port}") as queue:
+            queue.create_topic(TOPIC)
+            queue.create_group(TOPIC, GROUP)
+            content = bodies(BATCH)
+            batch = batch_of(content)
+
+            def take() -> int:
+                got = queue.receive_arrow(TOPIC, GROUP, max_messages=BATCH)
+                got.ack()
+                return len(got)
+
+            def send_one() -> int:
+                queue.send(TOPIC, content[0])
+                return 1
+
+            yield Peer(
+                "Quiver", SETTINGS,
+                lambda: queue.send_batch(TOPIC, batch).count, take, send_one,
+                (f"send_batch of {BATCH:,}, Arrow", "receive_arrow + ack", "send"),
+            )  # fmt: skip
+
+    def sqs(self) -> Peer:
+        return sqs_peer("Quiver", SETTINGS, self.port)
+
+
+@contextmanager
+def node(folder: Path) -> Iterator[Node]:
+    """`quiver serve` on a port that it chooses itself."""
+    program = Path(sys.executable).with_name("quiver")
+    with Server([program, "serve", "--data", folder, "--listen", "127.0.0.1:0"], folder) as server:
+        server.wait_for(lambda: '"listening"' in server.log, "address")
+        for line in server.log.splitlines():
+            if (said := json.loads(line)).get("event") == "listening":
+                yield Node(int(said["address"].rpartition(":")[2]))
+                break

@@ -1,0 +1,17 @@
+"""What a broker must be able to do to be compared."""
+
+from dataclasses import dataclass
+
+from bench.measure import Step
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A running broker through its client. Each step returns how many messages it did."""
+
+    name: str
+    settings: str  # versions, and what is done before a message counts as confirmed
+    send: Step  # a batch; returns when all of it is confirmed
+    take: Step  # what there is, up to a batch, and its acks
+    send_one: Step  # one message; returns when it is confirmed
+    verbs: tuple[str, str, str]  # what these three are in its own words
