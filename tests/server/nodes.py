@@ -11,6 +11,7 @@ from queue import Empty, Queue
 from types import TracebackType
 from typing import Any, Self
 
+ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30
 END_SECONDS = 30
 
@@ -18,8 +19,11 @@ END_SECONDS = 30
 class Node:
     """A running `quiver serve`. `lines` has what it logged so far."""
 
-    def __init__(self, data: Path, options: tuple[str, ...], env: Mapping[str, str]) -> None:
+    def __init__(
+        self, data: Path, options: tuple[str, ...], env: Mapping[str, str], module: str
+    ) -> None:
         self.data = data
+        self._module = module
         self.port = 0
         self.lines: list[dict[str, Any]] = []
         self._options = options
@@ -35,7 +39,7 @@ class Node:
         return self.process.pid
 
     def _start(self) -> None:
-        command = [sys.executable, "-m", "quiver.cli", "serve", "--data", str(self.data)]
+        command = [sys.executable, "-m", self._module, "serve", "--data", str(self.data)]
         if "--listen" not in self._options:
             command += ["--listen", f"127.0.0.1:{self.port}"]
         self.process = subprocess.Popen(
@@ -45,6 +49,7 @@ class Node:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **self._env},
+            cwd=ROOT,
         )
         self._news: Queue[dict[str, Any] | None] = Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -115,6 +120,11 @@ class Node:
         self.wait()
 
 
-def start_node(tmp_path: Path, *options: str, env: Mapping[str, str] | None = None) -> Node:
+def start_node(
+    tmp_path: Path,
+    *options: str,
+    env: Mapping[str, str] | None = None,
+    module: str = "quiver.cli",
+) -> Node:
     """A node with its data in `tmp_path`, on a free port."""
-    return Node(tmp_path / "data", options, env or {})
+    return Node(tmp_path / "data", options, env or {}, module)

@@ -13,7 +13,11 @@ if TYPE_CHECKING:
     from quiver.cli.checkup import Checkup
 
 EPILOG = epilog(
-    ["quiver doctor data", "quiver doctor data --json | jq .status"],
+    [
+        "quiver doctor data",
+        "quiver doctor data --json | jq .status",
+        "quiver doctor --config /etc/quiver/node.toml",
+    ],
     "It only reads, so it may be run at any time, also while another process has the queue open. "
     "Exit code 0: all is well, or there are only warnings; 1: something confirmed is damaged.",
 )
@@ -29,10 +33,17 @@ def doctor(
     where: Annotated[
         Path | None, typer.Argument(metavar="DIR", help="The directory of the queue.")
     ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="Check a node's configuration instead."),
+    ] = None,
     as_json: Json = False,
     data: Data = DATA,
 ) -> None:
-    """Check a directory's files and explain what is found; change nothing."""
+    """Check a directory's files, or a configuration, and explain what is found; change nothing."""
+    if config is not None:
+        _check_configuration(config, as_json=as_json)
+        return
     path = where or data
     directory.require_queue(path)
     from quiver.cli.checkup import examine
@@ -44,6 +55,28 @@ def doctor(
         _show(found)
     if found.status == "damaged":
         raise typer.Exit(DAMAGED)
+
+
+def _check_configuration(path: Path, *, as_json: bool) -> None:
+    """Say what a node would be started with, or why it would not start."""
+    from quiver.server.config import load
+    from quiver.server.serve import check
+
+    config = load(path)
+    guard, tls = check(config)
+    facts = {
+        "listen": config.listen,
+        "data": str(config.data),
+        "hosts": ", ".join(("localhost", *config.hosts)),
+        "credentials": "everybody may do everything" if guard.open else "are asked for",
+        "tls": "on" if tls is not None else "off",
+    }
+    if as_json:
+        output.document({"status": "healthy", "config": str(path), **facts})
+        return
+    output.say(f"{path} is good. A node started with it:", style="bold green")
+    output.say()
+    output.facts(facts.items())
 
 
 def _show(found: "Checkup") -> None:

@@ -4,14 +4,12 @@ from collections.abc import Awaitable, Callable
 from importlib import import_module
 from importlib.util import find_spec
 
-from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Mount, Route
+from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp
 
-from quiver.errors import InvalidRequest, QuiverError, UnavailableError
+from quiver.errors import QuiverError, UnavailableError
 from quiver.server.context import Context
 from quiver.server.problems import problem
 from quiver.server.requests import Reception, until_gone
@@ -30,9 +28,8 @@ def make_app(
     context: Context,
     traffic: Traffic | None = None,
     check: Callable[[], Awaitable[None]] = always,
-    on_failure: Callable[[QuiverError], None] = lambda error: None,
 ) -> ASGIApp:
-    """All doors of a node. `check` raises why it cannot serve; `on_failure` is told if the queue stops."""
+    """All doors of a node. `check` raises the reason if it cannot serve now."""
 
     async def live(request: Request) -> Response:
         return PlainTextResponse("ok\n")
@@ -53,18 +50,9 @@ def make_app(
         routes += import_module("quiver.server.api.routes").routes(context)
     if _exists("quiver.server.sqs", "door"):
         routes.append(Mount("/", import_module("quiver.server.sqs.door").Door(context)))
-    doors = Starlette(routes=routes, exception_handlers={HTTPException: _http_error})
-    return Reception(
-        Traced(doors), context.config.hosts, traffic or Traffic(context.config.bounds), on_failure
-    )
+    doors = Traced(Router(routes, redirect_slashes=False))
+    return Reception(doors, context.config.hosts, traffic or Traffic(context.config.bounds))
 
 
 def _exists(package: str, module: str) -> bool:
     return find_spec(package) is not None and find_spec(f"{package}.{module}") is not None
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)
-    answer = problem(InvalidRequest(str(error.detail)), error.status_code)
-    answer.headers.update(error.headers or {})
-    return answer

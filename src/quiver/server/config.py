@@ -76,13 +76,16 @@ class Config(Section, frozen=True):
     tls: TlsFiles | None = None
     log: LogConfig = LogConfig()
 
+    def __post_init__(self) -> None:
+        _ = self.address  # or it says what is wrong with it
+
     @property
     def address(self) -> tuple[str, int]:
         """Where to listen: an IP address and a port, 0 for any that is free."""
         host, _, port = self.listen.rpartition(":")
         host = host.removeprefix("[").removesuffix("]")
-        if not port.isdecimal() or int(port) > 65_535:
-            raise InvalidRequest(
+        if not host or not port.isdecimal() or int(port) > 65_535:
+            raise ValueError(
                 f"listen is {self.listen!r}; it must be an address and a port, such as "
                 f"127.0.0.1:{DEFAULT_PORT}, 0.0.0.0:{DEFAULT_PORT} or [::1]:{DEFAULT_PORT}"
             )
@@ -91,7 +94,7 @@ class Config(Section, frozen=True):
                 port
             )
         except ValueError:
-            raise InvalidRequest(
+            raise ValueError(
                 f"listen is {self.listen!r}, and {host!r} is not an IP address; 127.0.0.1 is for "
                 "this machine only, 0.0.0.0 for every network it is in"
             ) from None
@@ -112,12 +115,10 @@ def load(
     _checked(told, str(path), strict=True)
     for keys, kind in _fields(Config):
         if value := environment.get(_variable(keys)):
-            told = _merged(told, _nested(keys, value.split(",") if kind is Names else value))
+            told = _merged(told, _nested(keys, value.split(",") if kind == Names else value))
     _checked(told, "the environment", strict=False)
     given = {key: value for key, value in (options or {}).items() if value is not None}
-    config = _checked(_merged(told, given), "the options", strict=False)
-    assert config.address  # or it says what is wrong with it
-    return config
+    return _checked(_merged(told, given), "the options", strict=False)
 
 
 def _variable(keys: tuple[str, ...]) -> str:
@@ -177,8 +178,9 @@ def _explained(text: str) -> str:
     key = where.rstrip("`").lstrip(".")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
         table = f" in [{key}]" if key else ""
-        names = [keys[-1] for keys, _ in _fields(Config)] + ["bounds", "log"]
-        near = get_close_matches(unknown[1], names, n=1)
+        above = tuple(key.split(".")) if key else ()
+        names = [keys[len(above)] for keys, _ in _fields(Config) if keys[: len(above)] == above]
+        near = get_close_matches(unknown[1], names, n=1, cutoff=0.5)
         return f"there is no key {unknown[1]!r}{table}" + (
             f"; did you mean {near[0]!r}?" if near else ""
         )
@@ -186,4 +188,4 @@ def _explained(text: str) -> str:
                          ("`bool`", "true or false"), ("`object`", "a table"),
                          ("`array`", "a list")):  # fmt: skip
         what = what.replace(theirs, ours)
-    return f"{key}: {what[0].lower()}{what[1:]}"
+    return f"{key}: {what[0].lower()}{what[1:]}" if key else what

@@ -13,7 +13,7 @@ RETRY_AFTER_SECONDS: Final = 1
 
 
 class InternalError(QuiverError):
-    """Something in the node went wrong that it has no word for."""
+    """Something went wrong in the node that should not."""
 
     code = "internal_error"
 

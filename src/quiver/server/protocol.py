@@ -17,6 +17,7 @@ import asyncio
 from enum import Enum
 from math import inf
 
+import httptools
 from uvicorn import Config
 from uvicorn._types import ASGI3Application
 from uvicorn.protocols.http.httptools_impl import (
@@ -121,17 +122,36 @@ class Connection(HttpToolsProtocol):
             self._begin()
         room = limits.HEAD_BYTES_MAX - self._head_bytes
         if self._doing is Doing.HEAD and len(data) > room:
-            super().data_received(data[:room])
+            self._parse(data[:room])
             data = data[room:]
             if self._doing is Doing.HEAD:
                 self._refuse(431, InvalidRequest(
                     f"the head of the request has more than {limits.HEAD_BYTES_MAX:,} bytes"
                 ))  # fmt: skip
-        if self._refused:
-            return
-        super().data_received(data)
+        self._parse(data)
         if self._doing is Doing.HEAD:
             self._head_bytes += len(data)
+
+    def _parse(self, data: bytes) -> None:
+        if self._refused:
+            return
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._parse_without_offer(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self._refuse(400, InvalidRequest("this is not a request of HTTP/1.1"))
+
+    def _parse_without_offer(self, rest: bytes) -> None:
+        """Another protocol was offered (Java does so with HTTP/2): pass that over, and go on.
+
+        The parser would not read the body of such a request.
+        """
+        method = self.parser.get_method()
+        headers = [header for header in self.headers if header[0] != b"upgrade"]
+        head = b"".join(b"%b: %b\r\n" % header for header in headers)
+        self.parser = httptools.HttpRequestParser(self)
+        self._parse(b"%b %b HTTP/1.1\r\n%b\r\n" % (method, self.url, head) + rest)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -142,6 +162,10 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= limits.PIPELINED_REQUESTS_MAX:
             self._refuse(429, Overloaded("wait for answers before you send more requests"))
             raise Refused
+        if self.parser.get_method() == b"CONNECT":
+            raise Refused
+        if self.parser.should_upgrade():
+            return  # it comes again, without the offer
         super().on_headers_complete()
         self._doing = Doing.BODY
         self._body_bytes = 0
@@ -156,18 +180,13 @@ class Connection(HttpToolsProtocol):
             self._deadline = min(granted, self.loop.time()) + self._bounds.body_pause_seconds
 
     def on_message_complete(self) -> None:
+        if self.parser.should_upgrade():
+            return
         super().on_message_complete()
         self._doing = Doing.DONE
         self._deadline = inf
         if self.cycle.response_complete:
             self._rest()
-
-    def send_400_response(self, msg: str) -> None:
-        self._refuse(400, InvalidRequest("this is not a request of HTTP/1.1"))
-
-    def _unsupported_upgrade_warning(self) -> None:
-        """Other protocols may be offered (Java offers HTTP/2); they are not taken up."""
-        self.cycle.keep_alive = False  # the parser does not go on behind such a request
 
     def _begin(self) -> None:
         self._doing = Doing.HEAD

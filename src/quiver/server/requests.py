@@ -11,15 +11,17 @@ import ipaddress
 import logging
 import re
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from secrets import token_hex
 from typing import Any, Final, TypeVar
 
+from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quiver import limits
-from quiver.errors import Forbidden, QuiverError, StorageFailed
+from quiver.errors import Forbidden, InvalidRequest, QuiverError
 from quiver.server import logs
 from quiver.server.auth import PRINCIPAL
 from quiver.server.problems import InternalError, problem
@@ -47,27 +49,19 @@ def new_id() -> str:
 class Reception:
     """The application around all doors."""
 
-    def __init__(
-        self,
-        app: ASGIApp,
-        hosts: tuple[str, ...],
-        traffic: Traffic,
-        on_failure: Callable[[QuiverError], None],
-    ) -> None:
-        self._app = app
+    def __init__(self, doors: ASGIApp, hosts: tuple[str, ...], traffic: Traffic) -> None:
+        self._doors = doors
         self._hosts = frozenset(host.lower() for host in hosts) | {"localhost"}
         self._traffic = traffic
-        self._on_failure = on_failure
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         assert scope["type"] == "http", "there are no others: uvicorn runs without websockets"
         started = time.perf_counter()
-        held = Held(self._traffic)
         given = header(scope, b"x-request-id")
         request_id = given.decode() if given and ID.fullmatch(given) else new_id()
-        scope["quiver.request_id"] = request_id
-        scope["quiver.held"] = held
+        held = Held(self._traffic)
+        scope.update({"app": self, "quiver.request_id": request_id, "quiver.held": held})
         status = nbytes = 0
 
         async def ask() -> Message:
@@ -86,19 +80,13 @@ class Reception:
 
         try:
             self._demand_known_host(scope)
-            await self._app(scope, ask, answer)
+            await self._doors(scope, ask, answer)
         except ClientDisconnect:
             pass
-        except QuiverError as error:
-            if isinstance(error, StorageFailed):
-                self._on_failure(error)
-            await problem(error)(scope, receive, answer)
-        except Exception as error:  # the client gets an answer, the log the trace
-            logs.failure("request failed", error, request=request_id, path=scope["path"])
-            if status:
+        except Exception as error:
+            if status:  # too late for another answer; uvicorn closes the connection
                 raise
-            broken = InternalError(f"the node's log says more about request {request_id}")
-            await problem(broken)(scope, receive, answer)
+            await _answer_to(error, request_id)(scope, receive, answer)
         finally:
             held.release()
             if PRINCIPAL in scope:
@@ -130,6 +118,22 @@ class Reception:
             return bool(ipaddress.ip_address(name.strip("[]")))
         except ValueError:
             return False
+
+
+def _answer_to(error: Exception, request_id: str) -> Response:
+    match error:
+        case QuiverError():
+            return problem(error)
+        case HTTPException():  # there is no such route, or not with this method
+            answer = problem(
+                InvalidRequest(f"{error.detail}: see /openapi.json"), error.status_code
+            )
+            answer.headers.update(error.headers or {})
+            return answer
+    logs.failure("bug", error, request=request_id)
+    return problem(
+        InternalError(f"the node has a bug; its log has more about request {request_id}")
+    )
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:

@@ -111,7 +111,7 @@ class Node:
 
     async def _listen(self, queue: AsyncQueue, listener: socket.socket) -> asyncio.Server:
         context = Context(queue, self._config, self._guard, self._metrics)
-        app = make_app(context, self._traffic, self._check, self._failed)
+        app = make_app(context, self._traffic, self._check)
         config = uvicorn.Config(
             app, http=Connection, ws="none", lifespan="off", log_config=None,
             access_log=False, proxy_headers=False, interface="asgi3",
@@ -167,8 +167,8 @@ class Node:
     async def _check(self) -> None:
         """Whether requests can be served; raises why not."""
         assert self._shard is not None
-        if self._failure is not None:
-            raise StorageFailed(f"the queue has stopped: {self._failure}")
+        if self._shard.failure is not None:
+            raise StorageFailed(f"the queue has stopped: {self._shard.failure}")
         if self._ending.is_set():
             raise UnavailableError("the node is about to end")
         try:

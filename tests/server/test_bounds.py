@@ -1,0 +1,312 @@
+"""What a node does not put up with: in time, in bytes, in connections."""
+
+import gzip
+import socket
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from quiver import limits
+from tests.server.nodes import Node, start_node
+from tests.server.raw import Raw
+from tests.server.testing_node import LIMIT
+
+HASTY = {
+    "QUIVER_BOUNDS_HEAD_SECONDS": "0.4",
+    "QUIVER_BOUNDS_BODY_PAUSE_SECONDS": "0.4",
+    "QUIVER_BOUNDS_ANSWER_PAUSE_SECONDS": "0.4",
+    "QUIVER_BOUNDS_IDLE_SECONDS": "0.8",
+}
+SMALL = {"QUIVER_BOUNDS_CONNECTIONS": "4", "QUIVER_BOUNDS_IN_FLIGHT_BYTES": str(limits.MIB)}
+Connect = Callable[[Node], Raw]
+
+
+@pytest.fixture(scope="module")
+def hasty(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with start_node(
+        tmp_path_factory.mktemp("hasty"), env=HASTY, module="tests.server.testing_node"
+    ) as node:
+        yield node
+
+
+@pytest.fixture(scope="module")
+def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    path = tmp_path_factory.mktemp("patient")
+    with start_node(path, module="tests.server.testing_node") as node:
+        yield node
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    opened: list[Raw] = []
+
+    def made(node: Node) -> Raw:
+        opened.append(Raw(node.port))
+        return opened[-1]
+
+    yield made
+    for raw in opened:
+        raw.close()
+
+
+# -- time ------------------------------------------------------------------------------------------
+
+
+def test_a_connection_that_says_nothing_is_closed(hasty: Node, connect: Connect):
+    assert connect(hasty).is_closed()
+
+
+def test_a_connection_that_is_idle_after_a_request_is_closed(hasty: Node, connect: Connect):
+    raw = connect(hasty)
+    assert raw.ask("GET", "/health/live").status == 200
+    assert raw.is_closed()
+
+
+def test_a_head_that_never_ends_is_cut_however_lively_it_is(hasty: Node, connect: Connect):
+    raw = connect(hasty)
+    raw.send(b"GET / HTTP/1.1\r\nhost: localhost\r\n")
+    raw.trickle(b"x: y\r\n", pause=0.05)
+    answer = raw.answer()
+    assert (answer.status, answer.problem["code"]) == (408, "invalid_request")
+    assert answer.headers["x-request-id"]
+    assert raw.is_closed()
+
+
+def test_empty_lines_before_a_head_do_not_help(hasty: Node, connect: Connect):
+    raw = connect(hasty)
+    raw.trickle(b"\r\n", pause=0.05)
+    assert raw.is_closed()
+
+
+def test_a_body_that_stops_is_cut(hasty: Node, connect: Connect):
+    raw = connect(hasty)
+    raw.send(b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100\r\n\r\nabc")
+    assert raw.answer().status == 408
+    assert raw.is_closed()
+
+
+def test_a_body_that_only_trickles_is_cut(hasty: Node, connect: Connect):
+    raw = connect(hasty)
+    raw.send(b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n")
+    raw.trickle(b"x", pause=0.05)
+    assert raw.answer().status == 408
+
+
+def test_a_body_that_is_slow_but_comes_is_taken(hasty: Node, connect: Connect):
+    raw = connect(hasty)
+    piece = bytes(20_000)
+    raw.send(b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n")
+    for _ in range(5):
+        raw.send(piece)
+        assert connect(hasty).ask("GET", "/health/live").status == 200
+    assert raw.answer().body == b"100000"
+
+
+def test_an_answer_that_nobody_reads_is_cut(hasty: Node, connect: Connect):
+    raw = connect(hasty)
+    raw.request("GET", "/test/large?bytes=50000000")
+    for _ in range(2):  # until an idle connection is closed: longer than an answer may pause
+        assert connect(hasty).is_closed()
+    with pytest.raises((AssertionError, ConnectionError)):
+        raw.answer()
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /%s HTTP/1.1\r\nhost: localhost\r\n\r\n" % (b"a" * 100_000),
+        b"GET / HTTP/1.1\r\nhost: localhost\r\nx: %s\r\n\r\n" % (b"a" * 100_000),
+        b"GET / HTTP/1.1\r\nhost: localhost\r\n%s\r\n" % (b"x: y\r\n" * 20_000),
+    ],
+    ids=["address", "header", "headers"],
+)
+def test_a_head_that_is_too_large_is_refused(patient: Node, connect: Connect, head: bytes):
+    raw = connect(patient)
+    try:
+        raw.send(head)
+        assert raw.answer().status == 431
+    except ConnectionError:
+        pass  # it was cut while we were still talking
+
+
+def test_a_large_body_is_refused_before_it_is_sent(patient: Node, connect: Connect):
+    raw = connect(patient)
+    raw.send(
+        b"POST /test/count HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
+        b"content-length: 1000000000\r\n\r\n"
+    )
+    answer = raw.answer()
+    assert (answer.status, answer.problem["code"]) == (413, "message_too_large")
+
+
+def test_a_body_that_is_wanted_is_asked_for(patient: Node, connect: Connect):
+    raw = connect(patient)
+    raw.send(
+        b"POST /test/count HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n"
+        b"content-length: 3\r\n\r\n"
+    )
+    assert raw.answer().status == 100
+    raw.send(b"abc")
+    assert raw.answer().body == b"3"
+
+
+def test_a_body_that_never_ends_is_refused_and_cut(patient: Node, connect: Connect):
+    raw = connect(patient)
+    raw.send(b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n")
+    raw.trickle(b"8000\r\n" + bytes(0x8000) + b"\r\n", pause=0.01)
+    answer = raw.answer()
+    assert answer.status == 413
+    raw.trickle(b"8000\r\n" + bytes(0x8000) + b"\r\n", pause=0.01)
+    assert raw.is_closed()
+
+
+def test_after_a_refusal_the_connection_goes_on_if_the_body_ends(patient: Node, connect: Connect):
+    raw = connect(patient)
+    assert raw.ask("POST", "/test/count", bytes(LIMIT + 1)).status == 413
+    assert raw.ask("POST", "/test/count", bytes(LIMIT)).body == str(LIMIT).encode()
+
+
+def test_requests_may_come_before_answers(patient: Node, connect: Connect):
+    raw = connect(patient)
+    for size in range(8):
+        raw.request("POST", "/test/count", bytes(size))
+    assert [raw.answer().body for _ in range(8)] == [str(size).encode() for size in range(8)]
+
+
+def test_but_not_without_end(patient: Node, connect: Connect):
+    raw = connect(patient)
+    raw.send(b"GET /test/receive?wait=20 HTTP/1.1\r\nhost: localhost\r\n\r\n" * 500)
+    answer = raw.answer()
+    assert (answer.status, answer.problem["code"]) == (429, "overloaded")
+    assert raw.is_closed()
+
+
+def test_what_is_not_http_is_told_so(patient: Node, connect: Connect):
+    raw = connect(patient)
+    raw.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
+    assert raw.answer().status == 400
+    assert raw.is_closed()
+
+
+def test_an_offer_of_another_protocol_is_passed_over(patient: Node, connect: Connect):
+    raw = connect(patient)
+    told = {"connection": "Upgrade, HTTP2-Settings", "upgrade": "h2c", "http2-settings": "AAMAAABk"}
+    for _ in range(2):
+        answer = raw.ask("POST", "/test/count", b"abc", **told)
+        assert (answer.status, answer.body) == (200, b"3")
+    assert raw.ask("GET", "/health/live", b"", **told).status == 200
+    assert raw.ask("POST", "/test/count", b"abcd").body == b"4"
+
+
+def test_a_node_is_no_proxy(patient: Node, connect: Connect):
+    raw = connect(patient)
+    raw.send(b"CONNECT example.com:443 HTTP/1.1\r\nhost: example.com\r\n\r\n")
+    assert raw.answer().status == 400
+
+
+# -- compression -----------------------------------------------------------------------------------
+
+
+def zstd(data: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as stream:
+        stream.write(data)
+    packed: bytes = sink.getvalue().to_pybytes()
+    return packed
+
+
+@pytest.mark.parametrize(("name", "pack"), [("gzip", gzip.compress), ("zstd", zstd)])
+def test_compressed_bodies_are_taken_up_to_the_limit(
+    patient: Node, connect: Connect, name: str, pack: Callable[[bytes], bytes]
+):
+    raw = connect(patient)
+    for size in (0, 1, 1_000_000, LIMIT):
+        answer = raw.ask("POST", "/test/count", pack(bytes(size)), content_encoding=name)
+        assert (answer.status, answer.body) == (200, str(size).encode())
+    for size in (LIMIT + 1, 100 * LIMIT):
+        answer = raw.ask("POST", "/test/count", pack(bytes(size)), content_encoding=name)
+        assert (answer.status, answer.problem["code"]) == (413, "message_too_large")
+
+
+def test_gzip_may_have_several_members(patient: Node, connect: Connect):
+    body = gzip.compress(b"abc") + gzip.compress(b"de")
+    answer = connect(patient).ask("POST", "/test/count", body, content_encoding="gzip")
+    assert answer.body == b"5"
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("gzip", b"not gzip"),
+        ("gzip", gzip.compress(bytes(1000))[:-9]),
+        ("gzip", gzip.compress(b"abc") + b"rubbish"),
+        ("zstd", b"not zstd"),
+        ("zstd", zstd(bytes(range(256)) * 99)[:-9]),
+        ("deflate", zlib.compress(b"abc")),
+        ("gzip, gzip", gzip.compress(gzip.compress(b"abc"))),
+    ],
+)
+def test_bodies_that_cannot_be_unpacked_are_refused(
+    patient: Node, connect: Connect, name: str, body: bytes
+):
+    answer = connect(patient).ask("POST", "/test/count", body, content_encoding=name)
+    assert (answer.status, answer.problem["code"]) == (400, "invalid_request")
+
+
+# -- connections and memory ------------------------------------------------------------------------
+
+
+def test_too_many_connections_are_told_to_come_back(tmp_path: Path, connect: Connect):
+    with start_node(tmp_path, env=SMALL) as node:
+        inside = [connect(node) for _ in range(4)]
+        assert [raw.ask("GET", "/health/live").status for raw in inside] == [200] * 4
+        outside = connect(node)
+        answer = outside.answer()
+        assert (answer.status, answer.problem["retryable"]) == (503, True)
+        assert outside.is_closed()
+        inside[0].close()
+        assert until_admitted(node, connect)
+
+
+def until_admitted(node: Node, connect: Connect) -> bool:
+    for _ in range(200):
+        raw = connect(node)
+        try:
+            if raw.ask("GET", "/health/live").status == 200:
+                return True
+        except ConnectionError:
+            pass
+        raw.close()
+    return False
+
+
+def test_one_address_may_have_only_its_share(tmp_path: Path, connect: Connect):
+    with start_node(tmp_path, env={"QUIVER_BOUNDS_CONNECTIONS_PER_PEER": "2"}) as node:
+        inside = [connect(node) for _ in range(2)]
+        assert [raw.ask("GET", "/health/live").status for raw in inside] == [200] * 2
+        assert connect(node).answer().status == 503
+        with socket.socket() as other:
+            other.bind(("127.0.0.2", 0))
+            other.connect(("127.0.0.1", node.port))
+            other.sendall(b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            assert other.recv(15) == b"HTTP/1.1 200 OK"
+
+
+def test_bodies_share_a_bound(tmp_path: Path, connect: Connect):
+    with start_node(tmp_path, env=SMALL, module="tests.server.testing_node") as node:
+        first, second = connect(node), connect(node)
+        first.send(b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n")
+        first.send(b"expect: 100-continue\r\n\r\n")
+        assert first.answer().status == 100  # it has its share now
+        answer = second.ask("POST", "/test/count", bytes(200_000))
+        assert (answer.status, answer.problem["code"]) == (429, "overloaded")
+        assert answer.headers["retry-after"] == "1"
+        first.send(bytes(900_000))
+        assert first.answer().body == b"900000"
+        assert second.ask("POST", "/test/count", bytes(200_000)).body == b"200000"
