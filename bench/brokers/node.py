@@ -56,7 +56,9 @@ class Node:
 def node(folder: Path) -> Iterator[Node]:
     """`quiver serve` on a port that it chooses itself."""
     program = Path(sys.executable).with_name("quiver")
-    with Server([program, "serve", "--data", folder, "--listen", "127.0.0.1:0"], folder) as server:
+    with Server(
+        [program, "serve", "--data", folder / "data", "--listen", "127.0.0.1:0"], folder
+    ) as server:
         server.wait_for(lambda: '"listening"' in server.log, "address")
         for line in server.log.splitlines():
             if (said := json.loads(line)).get("event") == "listening":

@@ -100,24 +100,24 @@ def _shifted(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
 def _check(data: bytes) -> None:
     """Refuse streams of too many messages, with heads too large, or with compressed buffers."""
     count = 0
-    with pa.ipc.MessageReader.open_stream(pa.py_buffer(data)) as reader:
-        while True:
-            try:
-                message = reader.read_next_message()
-            except StopIteration:
-                return
-            count += 1
-            head = message.metadata
-            if count > limits.ARROW_MESSAGES_MAX or head.size > limits.ARROW_HEAD_BYTES_MAX:
-                raise InvalidBatch(
-                    f"a stream may have {limits.ARROW_MESSAGES_MAX:,} parts with heads of "
-                    f"{limits.ARROW_HEAD_BYTES_MAX:,} bytes; send fewer and larger batches"
-                )
-            if _compressed(head.to_pybytes()):
-                raise InvalidBatch(
-                    "the stream has compressed buffers, whose size nobody can know beforehand; "
-                    "compress the whole body instead, with Content-Encoding: zstd"
-                )
+    reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
+    while True:
+        try:
+            message = reader.read_next_message()
+        except StopIteration:
+            return
+        count += 1
+        head = message.metadata
+        if count > limits.ARROW_MESSAGES_MAX or head.size > limits.ARROW_HEAD_BYTES_MAX:
+            raise InvalidBatch(
+                f"a stream may have {limits.ARROW_MESSAGES_MAX:,} parts with heads of "
+                f"{limits.ARROW_HEAD_BYTES_MAX:,} bytes; send fewer and larger batches"
+            )
+        if _compressed(head.to_pybytes()):
+            raise InvalidBatch(
+                "the stream has compressed buffers, whose size nobody can know beforehand; "
+                "compress the whole body instead, with Content-Encoding: zstd"
+            )
 
 
 def _compressed(head: bytes) -> bool:
