@@ -14,7 +14,9 @@ BODY_BYTES_MAX: Final = (
 )  # larger things belong in a file store, with a pointer in the message
 KEY_BYTES_MAX: Final = 1 * KIB  # a key is an identity, not content
 HEADERS_MAX: Final = 64  # per message
-HEADERS_BYTES_MAX: Final = 64 * KIB  # names and values of one message together
+HEADERS_BYTES_MAX: Final = (
+    2 * MIB
+)  # names and values of one message together; SQS has 1 MiB, in base64
 DEDUP_ID_BYTES_MAX: Final = 256
 PRIORITY_MAX: Final = 9  # 0 is the default and the lowest
 REASON_CHARS_MAX: Final = 1_000  # longer reasons (tracebacks) are cut, never refused
@@ -175,3 +177,24 @@ AUTHORIZATION_BYTES_MAX: Final = 4 * KIB  # of that header; a signature has some
 CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60  # between a signature's time and ours, as AWS has it
 SIGNING_KEYS_CACHED: Final = 1_024  # derived keys: one for each key, day and region
 REFUSALS_LOG_SECONDS: Final = 10  # refused credentials are counted and logged once in so long
+
+# -- the SQS door ----------------------------------------------------------------------------------
+# What AWS refuses past, and so do we unless the configuration says otherwise:
+SQS_MESSAGE_BYTES_MAX: Final = 1 * MIB  # a message with its attributes, and a batch of them
+SQS_DELAY_SECONDS_MAX: Final = 900
+SQS_VISIBILITY_SECONDS_MAX: Final = 43_200
+SQS_RETENTION_SECONDS_MAX: Final = 1_209_600
+SQS_WAIT_SECONDS_MAX: Final = 20
+SQS_RECEIVE_MESSAGES_MAX: Final = 10
+SQS_BATCH_ENTRIES_MAX: Final = 10
+SQS_TAGS_MAX: Final = 50  # of a queue
+SQS_PAGE_MAX: Final = 1_000  # queues listed at a time
+SQS_MOVES_SHOWN_MAX: Final = 10  # tasks listed at a time
+# What is ours:
+SQS_REQUEST_BYTES_MAX: Final = 8 * MIB  # a batch, with all that JSON, forms and base64 add to it
+SQS_FORM_FIELDS_MAX: Final = 1_000  # ten messages with ten attributes have 450
+SQS_FORM_DEPTH_MAX: Final = 8  # dots in a field's name
+SQS_INSTANT_SECONDS: Final = 30  # of a lease that is ended as soon as it is given
+SQS_REMEMBERED_MAX: Final = 100_000  # messages whose first receive is remembered, queues deleted, …
+SQS_ATTEMPTS_MAX: Final = 1_000  # receives whose answer can be had again; up to ten messages each
+SQS_MOVES_MAX: Final = 1_000  # tasks that move messages, remembered after their end

@@ -9,6 +9,7 @@ from typing import Any, Final, get_args
 from quiver import limits
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Position
+from quiver.model.ids import place_of
 from quiver.model.topic import (
     ALTERABLE,
     Compression,
@@ -108,6 +109,9 @@ def times(start: Any, end: Any) -> tuple[int | None, int | None]:
 
 def message_id(value: Any) -> tuple[int, int]:
     """Entry and row of a message."""
+    place = place_of(value) if isinstance(value, str) else None
+    if place is not None:
+        return place  # as SQS has it
     found = MESSAGE_ID.fullmatch(value) if isinstance(value, str) else None
     if found is None:
         raise InvalidRequest(

@@ -264,6 +264,15 @@ class Flows:
         )
         return names
 
+    def known(self, topic: str) -> TopicHandle | None:
+        """What `handle` gives, if it has been asked before and the topic was not deleted since."""
+        return self._handles.get(topic)
+
+    def asked(self, question: Callable[[Engine], T]) -> Flow[T]:
+        """The answer to a question about the state, between two commits."""
+        answer: T = yield self.shard.ask(question)
+        return answer
+
     def _on_topic(self, topic: str, command: Callable[[TopicHandle], Command]) -> Flow[Any]:
         """Propose a command for a topic; if it was deleted and made again, for the new one."""
         handle = yield from self.handle(topic)
@@ -358,14 +367,16 @@ class Flows:
     # -- receiving ---------------------------------------------------------------------------------
 
     def receive(
-        self, topic: str, group: str, max_messages: int, lease: Any, wait: Any, consumer: str
-    ) -> Flow[tuple[Grant, Lease]]:
+        self, topic: str, group: str, max_messages: int, lease: Any, wait: Any, consumer: str,
+        per_key: int = 1,
+    ) -> Flow[tuple[Grant, Lease]]:  # fmt: skip
         wait_ms = milliseconds(wait, "wait", max_seconds=limits.WAIT_SECONDS_MAX)
         fields = (
             arguments.name(group, "group"),
             arguments.whole(max_messages, "max_messages", 1, limits.RECEIVE_MESSAGES_MAX),
             arguments.lease_ms(lease),
             arguments.text(consumer, "consumer"),
+            per_key,
         )
         sync = self.durability == "disk"
         handle = yield from self.handle(topic)

@@ -97,6 +97,16 @@ class Record:
         return f"{self._index}-{self._row}"
 
     @property
+    def place(self) -> tuple[int, int]:
+        """Entry and row of the log: what `id` says in text."""
+        return self._index, self._row
+
+    @property
+    def created_ms(self) -> int:
+        """`created_at` in milliseconds since 1970."""
+        return self._time_ms
+
+    @property
     def created_at(self) -> datetime:
         """When the message was made (or else stored), in UTC."""
         return datetime.fromtimestamp(self._time_ms / 1000, UTC)

@@ -131,6 +131,11 @@ class Source:
         self._cache = cache
         self._parts = parts
 
+    @property
+    def at_hand(self) -> bool:
+        """Whether all of them are in memory, so that reading them waits for no disk."""
+        return all(isinstance(where, pa.RecordBatch) for _, where in self._parts)
+
     def pieces(self) -> Iterator[Piece]:
         """The messages, in order, and all of them, or what is wrong with them."""
         for part, where in self._parts:

@@ -64,6 +64,31 @@ class TlsFiles(Section, frozen=True):
     key: Path
 
 
+class Sqs(Section, frozen=True):
+    """The SQS door. What AWS refuses is refused, unless a bound is raised here."""
+
+    strict: bool = True  # a minute between deleting a queue and making it again, between two purges
+    account: Annotated[str, msgspec.Meta(pattern="^[0-9]{12}$")] = "000000000000"  # in URLs, ARNs
+    region: str = "us-east-1"  # in ARNs, for requests that are not signed
+    message_bytes: Annotated[int, msgspec.Meta(ge=1024, le=limits.BODY_BYTES_MAX)] = (
+        limits.SQS_MESSAGE_BYTES_MAX
+    )
+    delay_seconds: Count = limits.SQS_DELAY_SECONDS_MAX
+    visibility_seconds: Annotated[int, msgspec.Meta(ge=1, le=limits.LEASE_SECONDS_MAX)] = (
+        limits.SQS_VISIBILITY_SECONDS_MAX
+    )
+    retention_seconds: Annotated[int, msgspec.Meta(ge=60, le=limits.DURATION_SECONDS_MAX)] = (
+        limits.SQS_RETENTION_SECONDS_MAX
+    )
+    wait_seconds: Annotated[int, msgspec.Meta(ge=0, le=limits.WAIT_SECONDS_MAX)] = (
+        limits.SQS_WAIT_SECONDS_MAX
+    )
+    receive_messages: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = (
+        limits.SQS_RECEIVE_MESSAGES_MAX
+    )
+    batch_entries: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = limits.SQS_BATCH_ENTRIES_MAX
+
+
 class Config(Section, frozen=True):
     """Everything a node can be told."""
 
@@ -75,6 +100,7 @@ class Config(Section, frozen=True):
     access: AccessFile = AccessFile()
     tls: TlsFiles | None = None
     log: LogConfig = LogConfig()
+    sqs: Sqs = Sqs()
 
     def __post_init__(self) -> None:
         _ = self.address  # or it says what is wrong with it

@@ -1,0 +1,215 @@
+"""Requests to actions, outcomes to answers, in both protocols.
+
+JSON is a POST with `X-Amz-Target: AmazonSQS.<Action>`; a query is a form with `Action=`, posted or in
+the address of a GET. Either goes to `/` or to a queue's own URL, `/<account>/<queue>`. Errors are
+answers too, so nothing but a bug of ours leaves here as an exception.
+"""
+
+import re
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Final
+from uuid import uuid4
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Receive, Scope, Send
+
+from quiver import limits
+from quiver.errors import QuiverError, StorageFailed
+from quiver.server.body import read_body
+from quiver.server.context import Context
+from quiver.server.requests import header
+from quiver.server.sqs import deliver, faults, manage, moves, query
+from quiver.server.sqs.faults import Fault
+from quiver.server.sqs.service import Call, Service
+from quiver.server.sqs.shapes import INPUTS, Output
+
+TARGET: Final = b"AmazonSQS."
+JSON: Final = b"application/x-amz-json-1.0"
+XML: Final = b"text/xml"
+PLAIN_JSON: Final = b"application/json"
+SCOPE: Final = re.compile(rb"Credential=[^/,]+/\d{8}/([a-z0-9-]{1,40})/")
+UNKNOWN: Final = b"<UnknownOperationException/>\n"
+NOT_ON_QUEUES: Final = ("CreateQueue", "ListQueues")  # which have no queue to be called at
+
+Action = Callable[[Call, Any], Awaitable[Output | None]]
+
+ACTIONS: Final[dict[str, Action]] = {
+    "AddPermission": manage.add_permission,
+    "CancelMessageMoveTask": moves.cancel_message_move_task,
+    "ChangeMessageVisibility": deliver.change_message_visibility,
+    "ChangeMessageVisibilityBatch": deliver.change_message_visibility_batch,
+    "CreateQueue": manage.create_queue,
+    "DeleteMessage": deliver.delete_message,
+    "DeleteMessageBatch": deliver.delete_message_batch,
+    "DeleteQueue": manage.delete_queue,
+    "GetQueueAttributes": manage.get_queue_attributes,
+    "GetQueueUrl": manage.get_queue_url,
+    "ListDeadLetterSourceQueues": manage.list_dead_letter_source_queues,
+    "ListMessageMoveTasks": moves.list_message_move_tasks,
+    "ListQueueTags": manage.list_queue_tags,
+    "ListQueues": manage.list_queues,
+    "PurgeQueue": manage.purge_queue,
+    "ReceiveMessage": deliver.receive_message,
+    "RemovePermission": manage.remove_permission,
+    "SendMessage": deliver.send_message,
+    "SendMessageBatch": deliver.send_message_batch,
+    "SetQueueAttributes": manage.set_queue_attributes,
+    "StartMessageMoveTask": moves.start_message_move_task,
+    "TagQueue": manage.tag_queue,
+    "UntagQueue": manage.untag_queue,
+}
+_DECODERS: Final = {name: msgspec.json.Decoder(shape) for name, shape in INPUTS.items()}
+_encoder: Final = msgspec.json.Encoder()
+
+
+@dataclass(slots=True)
+class Answer:
+    """What goes back."""
+
+    status: int
+    kind: bytes
+    body: bytes
+    code: str = "ok"
+    legacy: bytes = b""  # the older code of an error, for SDKs that speak JSON
+
+
+class Door:
+    """The ASGI application of SQS."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._service = Service(context)
+        bounds = context.config.sqs
+        self._body_max = max(limits.SQS_REQUEST_BYTES_MAX, 6 * bounds.message_bytes)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        started = time.perf_counter()
+        exchange = Exchange(self._service, Request(scope, receive), str(uuid4()))
+        received = 0
+        try:
+            claim = self._context.guard.claim(scope)
+            body = await read_body(exchange.request, self._body_max)
+            received = len(body)
+            exchange.read(body)
+            principal = claim.by(body)
+            principal.spend(received)
+            answer = await exchange.answer(body, principal)
+            principal.spend(len(answer.body))
+        except ClientDisconnect:
+            raise
+        except Fault as fault:
+            answer = exchange.refusal(fault)
+        except QuiverError as error:
+            if isinstance(error, StorageFailed):
+                raise  # the node ends
+            answer = exchange.refusal(faults.of(error))
+        self._context.metrics.request(
+            "sqs", exchange.action or "unknown", answer.code, time.perf_counter() - started,
+            received, len(answer.body),
+        )  # fmt: skip
+        await _reply(send, answer, exchange.request_id)
+
+
+class Exchange:
+    """One request, and the protocol it is in."""
+
+    def __init__(self, service: Service, request: Request, request_id: str) -> None:
+        self._service = service
+        self.request = request
+        self.request_id = request_id
+        self.action = ""  # one that there is, or nothing
+        scope = request.scope
+        target = header(scope, b"x-amz-target") if scope["method"] == "POST" else None
+        self._target = target
+        self._wants_json = target is None and PLAIN_JSON in (header(scope, b"accept") or b"")
+        self._fields: dict[str, str] = {}
+        parts = [part for part in scope["path"].split("/") if part]
+        self._path_queue = parts[-1] if parts else None
+
+    def read(self, body: bytes) -> None:
+        """Find out which action is meant."""
+        scope = self.request.scope
+        if self._target is not None:
+            name = self._target.removeprefix(TARGET).decode("latin-1")
+            if not self._target.startswith(TARGET) or name not in ACTIONS:
+                raise Fault("UnknownOperationException", "The requested operation is not known.")
+            self.action = name
+            return
+        self._fields = query.form(scope["query_string"])
+        if scope["method"] == "POST":
+            self._fields |= query.form(body)
+        name = self._fields.get("Action", "")
+        if not name:
+            raise _Nothing
+        if name not in ACTIONS or (self._path_queue is not None and name in NOT_ON_QUEUES):
+            raise Fault("InvalidAction", f"The action {name} is not valid for this endpoint.")
+        self.action = name
+
+    async def answer(self, body: bytes, principal: Any) -> Answer:
+        """Do it."""
+        call = self._call(principal)
+        if self._target is not None:
+            try:
+                request = _DECODERS[self.action].decode(body or b"{}")
+            except msgspec.DecodeError as error:
+                raise Fault(
+                    "SerializationException", f"The request cannot be read: {error}"
+                ) from None
+            output = await ACTIONS[self.action](call, request)
+            return Answer(200, JSON, b"" if output is None else _encoder.encode(output))
+        output = await ACTIONS[self.action](call, query.decode(self.action, self._fields))
+        if self._wants_json:
+            return Answer(200, PLAIN_JSON, query.json_answer(self.action, output, self.request_id))
+        return Answer(200, XML, query.answer(self.action, output, self.request_id))
+
+    def _call(self, principal: Any) -> Call:
+        scope = self.request.scope
+        host = header(scope, b"host")
+        signed = SCOPE.search(header(scope, b"authorization") or b"")
+        trace = header(scope, b"x-amzn-trace-id")
+        return Call(
+            self._service,
+            principal,
+            f"{scope['scheme']}://{host.decode('latin-1') if host else 'localhost'}",
+            signed[1].decode() if signed else self._service.bounds.region,
+            trace.decode("latin-1") if trace else None,
+            self._path_queue,
+            self.request,
+        )
+
+    def refusal(self, fault: Fault) -> Answer:
+        """Say no in the words of the protocol."""
+        if isinstance(fault, _Nothing):
+            return Answer(404, XML, UNKNOWN, fault.code)
+        if self._target is not None:
+            who = "Sender" if fault.sender else "Receiver"
+            body = {"__type": f"com.amazonaws.sqs#{fault.shape}", "message": fault.message}
+            legacy = f"{fault.code};{who}".encode("latin-1", "replace")
+            return Answer(fault.status, JSON, _encoder.encode(body), fault.code, legacy)
+        if self._wants_json:
+            text = query.json_error(fault, self.request_id)
+            return Answer(fault.status, PLAIN_JSON, text, fault.code)
+        return Answer(fault.status, XML, query.error(fault, self.request_id), fault.code)
+
+
+class _Nothing(Fault):
+    """A request that asks for nothing."""
+
+    def __init__(self) -> None:
+        super().__init__("UnknownOperationException", "")
+
+
+async def _reply(send: Send, answer: Answer, request_id: str) -> None:
+    headers = [
+        (b"content-type", answer.kind),
+        (b"content-length", str(len(answer.body)).encode()),
+        (b"x-amzn-requestid", request_id.encode()),
+    ]
+    if answer.legacy:
+        headers.append((b"x-amzn-query-error", answer.legacy))
+    await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+    await send({"type": "http.response.body", "body": answer.body})

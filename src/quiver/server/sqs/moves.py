@@ -1,0 +1,160 @@
+"""Moving messages out of a dead-letter queue in the background: start, watch, stop.
+
+Tasks are redrives. They are known as long as the node runs; a node that ends in the middle of one
+leaves every message either here or there, and the task can be started again.
+"""
+
+import asyncio
+from base64 import b64decode, b64encode
+from dataclasses import dataclass, field
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+
+from quiver import limits
+from quiver.errors import QuiverError
+from quiver.server.sqs import faults, queues, shapes
+from quiver.server.sqs.faults import Fault, invalid, missing
+from quiver.server.sqs.manage import sources
+from quiver.server.sqs.service import Call
+from quiver.server.sqs.shapes import Output
+
+RATE_MAX: Final = 500
+
+
+class Ident(msgspec.Struct, rename="camel"):
+    """What is in a task's handle."""
+
+    task_id: str
+    source_arn: str
+
+
+@dataclass(slots=True)
+class Move:
+    """One task."""
+
+    handle: str
+    source: str
+    source_arn: str
+    target_arn: str | None
+    rate: int | None
+    to_move: int
+    started_ms: int
+    moved: int = 0
+    status: str = "RUNNING"
+    reason: str | None = None
+    job: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    def output(self) -> Output:
+        """As ListMessageMoveTasks shows it."""
+        found: Output = {
+            "TaskHandle": self.handle if self.status == "RUNNING" else None,
+            "Status": self.status,
+            "SourceArn": self.source_arn,
+            "DestinationArn": self.target_arn,
+            "MaxNumberOfMessagesPerSecond": self.rate,
+            "ApproximateNumberOfMessagesMoved": self.moved,
+            "ApproximateNumberOfMessagesToMove": self.to_move,
+            "FailureReason": self.reason,
+            "StartedTimestamp": self.started_ms,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
+async def start_message_move_task(call: Call, request: shapes.StartMessageMoveTask) -> Output:
+    if not request.source_arn:
+        raise missing("SourceArn")
+    source = await _queue(call, request.source_arn, "SourceArn")
+    target = None
+    if request.destination_arn is not None:
+        target = await _queue(call, request.destination_arn, "DestinationArn")
+    rate = request.max_number_of_messages_per_second
+    if rate is not None and not 1 <= rate <= RATE_MAX:
+        raise invalid(
+            rate, "MaxNumberOfMessagesPerSecond", f"Must be between 1 and {RATE_MAX}, if provided."
+        )
+    if not await sources(call, source):
+        raise faults.invalid_parameter("Source queue must be configured as a Dead Letter Queue.")
+    service = call.service
+    if any(move.source == source and move.status == "RUNNING" for move in service.moves):
+        raise Fault(
+            "UnsupportedOperation",
+            "There is already a task running. Only one active task is allowed for a source queue arn "
+            "at a given time.",
+        )
+    stats = await service.queue.stats(source)
+    ident = Ident(str(uuid4()), request.source_arn)
+    move = Move(
+        b64encode(msgspec.json.encode(ident)).decode(), source, request.source_arn,
+        request.destination_arn, rate, stats.depth, service.now_ms(),
+    )  # fmt: skip
+    service.moves.insert(0, move)
+    del service.moves[limits.SQS_MOVES_MAX :]
+    move.job = asyncio.create_task(_run(call, move, target))
+    return {"TaskHandle": move.handle}
+
+
+async def _queue(call: Call, arn: str, parameter: str) -> str:
+    name = queues.name_of_arn(arn)
+    try:
+        if name is None:
+            raise faults.no_queue()
+        call.principal.demand("manage", name)
+        await call.service.handle(name)
+    except Fault:
+        raise Fault(
+            "ResourceNotFoundException",
+            f"The resource that you specified for the {parameter} parameter doesn't exist.",
+        ) from None
+    return name
+
+
+async def _run(call: Call, move: Move, target: str | None) -> None:
+    def progress(count: int) -> None:
+        move.moved = count
+
+    try:
+        await call.service.queue.redrive(move.source, to=target, rate=move.rate, progress=progress)
+    except QuiverError as error:
+        move.status, move.reason = "FAILED", faults.of(error).code
+    except asyncio.CancelledError:
+        move.status = "CANCELLED"
+    else:
+        move.status = "COMPLETED"
+
+
+async def cancel_message_move_task(call: Call, request: shapes.CancelMessageMoveTask) -> Output:
+    if not request.task_handle:
+        raise missing("TaskHandle")
+    ident = _ident(request.task_handle)
+    await _queue(call, ident.source_arn, "SourceArn")
+    for move in call.service.moves:
+        if move.handle == request.task_handle and move.status == "RUNNING":
+            assert move.job is not None
+            move.job.cancel()
+            await asyncio.wait([move.job])
+            return {"ApproximateNumberOfMessagesMoved": move.moved}
+    raise Fault("ResourceNotFoundException", "Task does not exist.")
+
+
+def _ident(handle: str) -> Ident:
+    try:
+        return msgspec.json.decode(b64decode(handle, validate=True), type=Ident)
+    except (ValueError, msgspec.DecodeError):
+        raise faults.invalid_parameter(
+            f"Value {handle} for parameter TaskHandle is invalid."
+        ) from None
+
+
+async def list_message_move_tasks(call: Call, request: shapes.ListMessageMoveTasks) -> Output:
+    if not request.source_arn:
+        raise missing("SourceArn")
+    source = await _queue(call, request.source_arn, "SourceArn")
+    most = 1 if request.max_results is None else request.max_results
+    if not 1 <= most <= limits.SQS_MOVES_SHOWN_MAX:
+        raise invalid(
+            most, "MaxResults", f"Must be between 1 and {limits.SQS_MOVES_SHOWN_MAX}, if provided."
+        )
+    found = [move.output() for move in call.service.moves if move.source == source]
+    return {"Results": found[:most]}

@@ -1,0 +1,161 @@
+"""What the actions share: the queue behind them, what they remember, and one request's context."""
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, Generic, TypeVar
+from urllib.parse import urlsplit
+
+from starlette.requests import Request
+
+from quiver import limits
+from quiver.client.aio import AsyncQueue, run
+from quiver.client.flows import Flows
+from quiver.errors import InvalidRequest, TopicNotFound
+from quiver.model.ids import uuid_text
+from quiver.node.shard import TopicHandle
+from quiver.server.auth import Principal, Verb
+from quiver.server.config import Sqs
+from quiver.server.context import Context
+from quiver.server.sqs.faults import Fault, missing, no_queue
+from quiver.server.sqs.queues import Queue
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Memory(Generic[K, V]):
+    """The newest `most` of what was put in; what is older is forgotten, and nobody may rely on it."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._items: OrderedDict[K, V] = OrderedDict()
+
+    def get(self, key: K) -> V | None:
+        return self._items.get(key)
+
+    def put(self, key: K, value: V) -> None:
+        self._items[key] = value
+        self._items.move_to_end(key)
+        if len(self._items) > self._most:
+            self._items.popitem(last=False)
+
+    def pop(self, key: K) -> V | None:
+        return self._items.pop(key, None)
+
+
+@dataclass(slots=True)
+class Repeatable:
+    """What a receive with an attempt id was given."""
+
+    until_ms: int
+    receipts: list[str]
+    messages: list[dict[str, Any]]
+
+
+class Service:
+    """One for a node."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.bounds: Sqs = context.config.sqs
+        self.deleted: Memory[str, int] = Memory(limits.SQS_REMEMBERED_MAX)  # queue -> when
+        self.purged: Memory[str, int] = Memory(limits.SQS_REMEMBERED_MAX)
+        # topic, partition, offset -> when it was received first, and last
+        self.received: Memory[tuple[int, int, int], tuple[int, int]] = Memory(
+            limits.SQS_REMEMBERED_MAX
+        )
+        self.attempts: Memory[tuple[int, str], Repeatable] = Memory(limits.SQS_ATTEMPTS_MAX)
+        self.attempt_of: Memory[str, tuple[int, str]] = Memory(limits.SQS_REMEMBERED_MAX)
+        self.moves: list[Any] = []  # tasks of `moves`, newest first
+        self._queues: dict[str, Queue] = {}
+        self._mark: int | None = None
+
+    @property
+    def queue(self) -> AsyncQueue:
+        """What everything is kept in."""
+        return self.context.queue
+
+    @property
+    def flows(self) -> Flows:
+        """Its verbs, for those that need more than an answer."""
+        return self.context.queue._flows
+
+    def now_ms(self) -> int:
+        """The log's time."""
+        return self.flows.now_ms()
+
+    def message_id(self, index: int, row: int) -> str:
+        """A UUID that `trace` takes, and that no other directory gives to a message."""
+        if self._mark is None:
+            secret = self.flows.shard.secret
+            self._mark = int.from_bytes(blake2b(secret, digest_size=4, person=b"sqs").digest())
+        return uuid_text(index, row, self._mark)
+
+    async def handle(self, name: str) -> TopicHandle:
+        """The topic behind a queue."""
+        found = self.flows.known(name)
+        if found is None:
+            try:
+                found = await run(self.flows.handle(name))
+            except (TopicNotFound, InvalidRequest):
+                raise no_queue() from None
+        return found
+
+    def look(self, handle: TopicHandle) -> Queue:
+        """The queue that a topic is, as its policy is now."""
+        queue = self._queues.get(handle.name)
+        if queue is None or queue.policy is not handle.policy:
+            queue = self._queues[handle.name] = Queue(handle.name, handle.policy)
+        return queue
+
+    def forget(self, name: str) -> None:
+        """The queue is gone."""
+        self._queues.pop(name, None)
+
+
+@dataclass(slots=True)
+class Call:
+    """One request: who asks, by what address, about which queue."""
+
+    service: Service
+    principal: Principal
+    base: str  # scheme and host as the client knows them
+    region: str
+    trace: str | None
+    path_queue: str | None  # the queue whose own URL was called
+    request: Request
+
+    @property
+    def bounds(self) -> Sqs:
+        """What is refused, and what only AWS would refuse."""
+        return self.service.bounds
+
+    def url(self, name: str) -> str:
+        """A queue's URL, by the address that the client has used."""
+        return f"{self.base}/{self.bounds.account}/{name}"
+
+    def arn(self, name: str) -> str:
+        """A queue's ARN, in the region that the client has signed for."""
+        return f"arn:aws:sqs:{self.region}:{self.bounds.account}:{name}"
+
+    def name(self, url: str | None) -> str:
+        """The queue that a QueueUrl means: a URL, or just a name; or the one whose URL was called."""
+        if url is None:
+            if self.path_queue is None:
+                raise missing("QueueUrl")
+            return self.path_queue
+        try:
+            path = urlsplit(url).path
+        except ValueError:
+            path = ""
+        name = path.rstrip("/").rpartition("/")[2]
+        if not name:
+            raise Fault("InvalidAddress", f"The address {url} is not valid for this endpoint.")
+        return name
+
+    async def topic(self, url: str | None, verb: Verb) -> TopicHandle:
+        """The topic of the queue that is meant, if the principal may do that to it."""
+        name = self.name(url)
+        self.principal.demand(verb, name)
+        return await self.service.handle(name)
