@@ -19,6 +19,7 @@ from quiver.cli import (
     send,
     serve,
     sql,
+    top,
     topics,
     transfer,
 )
@@ -43,7 +44,7 @@ class Root(TyperGroup):
 
 
 ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "sql", "export", "import", "trace",
-         "ledger", "seal", "serve", "access", "doctor", "bench", "demo"]  # fmt: skip
+         "ledger", "seal", "serve", "access", "top", "doctor", "bench", "demo"]  # fmt: skip
 
 app = typer.Typer(
     name="quiver",
@@ -101,6 +102,7 @@ app.command("ledger", epilog=ledger.LEDGER_EPILOG)(ledger.ledger)
 app.command("seal", epilog=seal.EPILOG)(seal.seal)
 app.command("serve", epilog=serve.EPILOG)(serve.serve)
 app.add_typer(access.app, name="access")
+app.command("top", epilog=top.EPILOG)(top.top)
 app.command("doctor", epilog=doctor.EPILOG)(doctor.doctor)
 app.command("bench", epilog=bench.EPILOG)(bench.bench)
 app.command("demo", epilog=demonstrate.EPILOG)(demonstrate.demo)

@@ -6,7 +6,7 @@ from quiver import limits
 from quiver.client.remote import wire
 from quiver.client.results import Sent, SentBatch
 from quiver.model.replies import Assigned, ProducerOpened
-from quiver.model.stats import TopicStats
+from quiver.model.stats import Overview, TopicStats
 from quiver.server.api import groups, history, messages, topics
 from quiver.server.api.endpoint import Endpoint
 
@@ -17,6 +17,7 @@ _JSON: Final = limits.API_JSON_BYTES_MAX
 
 ENDPOINTS: Final = (
     Endpoint("GET", "/v1", None, topics.about, "Version and capabilities", wire.About),
+    Endpoint("GET", "/v1/overview", None, topics.overview, "What all topics are doing", Overview),
     # -- topics
     Endpoint("GET", "/v1/topics", None, topics.list_topics, "List topics", wire.Topics),
     Endpoint("PUT", _TOPIC, "manage", topics.create_topic, "Make a topic; again changes nothing",

@@ -1,12 +1,14 @@
 """Topics and the node itself."""
 
+from dataclasses import replace
+
 import msgspec
 
 import quiver
 from quiver.client import arguments
 from quiver.client.aio import run
 from quiver.client.remote import wire
-from quiver.model.stats import TopicStats
+from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import TopicPolicy
 from quiver.server.api.endpoint import Call
 
@@ -59,6 +61,18 @@ async def delete_topic(call: Call) -> None:
 
 async def stats(call: Call) -> TopicStats:
     return await call.queue.stats(call.topic)
+
+
+async def overview(call: Call) -> Overview:
+    """All of it, or of the topics that the principal may observe."""
+    found = await call.queue.overview()
+    if call.principal.may("observe"):
+        return found
+    topics = {name: it for name, it in found.topics.items() if call.principal.may("observe", name)}
+    if not topics:
+        call.principal.demand("observe")
+    letters = tuple(name for name in found.dead_letter_topics if name in topics)
+    return replace(found, topics=topics, dead_letter_topics=letters, reasons={})
 
 
 async def purge(call: Call) -> wire.Count:

@@ -1,0 +1,283 @@
+"""`quiver top`: topics, groups, lag and rates, as they are now and again every few seconds.
+
+A directory is opened for each look and let go of in between, so that others can use it. A node that
+goes away is tried again, and what it said last stays on the screen.
+"""
+
+import os
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import typer
+
+from quiver.cli import directory, output
+from quiver.cli.options import DATA, Data, Json, epilog
+from quiver.cli.run import sentence
+from quiver.cli.signals import Stop, stoppable
+from quiver.errors import (
+    Forbidden,
+    InvalidRequest,
+    QuiverError,
+    RequestError,
+    Unauthenticated,
+    Unreachable,
+)
+
+if TYPE_CHECKING:
+    from rich.live import Live
+
+    from quiver.cli.board import Board, Look
+    from quiver.model.stats import Overview
+
+SORTS: Final = ("lag", "rate", "oldest", "dead", "name")
+SCHEMES: Final = {"quiver": "http", "quivers": "https", "http": "http", "https": "https"}
+ANSWER_SECONDS: Final = 10
+KEYS_SECONDS: Final = 0.2  # how late a key, a signal or a new size of the window is noticed
+KEYS_MAX: Final = 100  # taken at once
+
+EPILOG = epilog(
+    [
+        "quiver top",
+        "quiver top quiver://127.0.0.1:7070 --sort rate",
+        "quiver top --topic 'order*' --every 5",
+        "quiver top --once --json | jq '.topics.orders.depth'",
+    ],
+    "Keys: s sorts by the next of lag, rate, oldest, dead and name; q ends. `in/s` are messages sent "
+    "and `out/s` messages delivered a second, since the look before. `dead` counts messages given up "
+    "since the group was made.",
+    "A directory that another process has open cannot be looked at; ask that process's node instead.",
+)
+
+
+def top(
+    where: Annotated[
+        str | None, typer.Argument(metavar="URL|DIR", help="A node, or the directory of a queue.")
+    ] = None,
+    topic: Annotated[
+        str,
+        typer.Option("--topic", "-t", metavar="PATTERN", help="Only topics like this: 'order*'."),
+    ] = "*",
+    sort: Annotated[str, typer.Option(help="By lag, rate, oldest, dead or name.")] = "lag",
+    every: Annotated[
+        float, typer.Option(min=0.2, max=3600, help="Seconds from one look to the next.")
+    ] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    as_json: Json = False,
+    data: Data = DATA,
+) -> None:
+    """Watch topics and groups: lag, rates, leases, dead letters."""
+    if sort not in SORTS:
+        raise InvalidRequest(f"--sort is one of {', '.join(SORTS)}, not {sort[:40]!r}")
+    place = where or str(data)
+    with ExitStack() as stack:
+        look = stack.enter_context(_looking(place))
+        if once:
+            _show_once(place, look(), topic, sort, as_json=as_json)
+            return
+        stop = stack.enter_context(stoppable())
+        if as_json or not sys.stdout.isatty():
+            _print_on(place, look, topic, sort, every, stop, as_json=as_json)
+        else:
+            _Screen(place, look, topic, sort, every, stop).run()
+        if stop.signal:
+            raise typer.Exit(stop.exit_code)
+
+
+@contextmanager
+def _looking(place: str) -> "Iterator[Callable[[], Overview]]":
+    """How to look at a node, or at a directory."""
+    if "://" not in place:
+        path = Path(place)
+        directory.require_queue(path)
+
+        def look() -> "Overview":
+            with directory.opened(path) as queue:
+                return queue.overview()
+
+        yield look
+        return
+    yield lambda: _ask(place)
+
+
+def _ask(url: str) -> "Overview":
+    """What a node says."""
+    import msgspec
+
+    from quiver.model.stats import Overview
+
+    scheme, _, address = url.partition("://")
+    if scheme not in SCHEMES:
+        raise InvalidRequest(f"a node is quiver://HOST:PORT, not {url[:60]!r}")
+    request = Request(f"{SCHEMES[scheme]}://{address.rstrip('/')}/v1/overview")  # noqa: S310
+    if token := os.environ.get("QUIVER_TOKEN"):
+        request.add_header("Authorization", f"Bearer {token}")
+    try:
+        with urlopen(request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
+            return msgspec.json.decode(answer.read(), type=Overview)
+    except HTTPError as refusal:
+        told = msgspec.json.decode(refusal.read())
+        kind = {401: Unauthenticated, 403: Forbidden}.get(refusal.code, Unreachable)
+        raise kind(told["detail"]) from None
+    except (OSError, ValueError) as error:
+        raise Unreachable(f"{url} does not answer: {error}") from error
+
+
+def _show_once(place: str, overview: "Overview", pattern: str, sort: str, *, as_json: bool) -> None:
+    if as_json:
+        _print_json(overview, pattern)
+        return
+    from quiver.cli.board import Board, Look
+
+    console = output.console()
+    console.print(Board(place, Look(overview, 0.0), sort=sort, pattern=pattern))
+
+
+def _print_json(overview: "Overview", pattern: str) -> None:
+    from fnmatch import fnmatchcase
+
+    said = asdict(overview)
+    said["topics"] = {
+        name: stats for name, stats in said["topics"].items() if fnmatchcase(name, pattern)
+    }
+    output.document({"time": _now().isoformat(), **said})
+
+
+def _print_on(
+    place: str, look: "Callable[[], Overview]", pattern: str, sort: str, every: float, stop: Stop,
+    *, as_json: bool,
+) -> None:  # fmt: skip
+    """For a file or a pipe: one look below the other."""
+    while not stop.signal:
+        try:
+            _show_once(place, look(), pattern, sort, as_json=as_json)
+        except QuiverError as error:
+            _raise_if_lasting(error)
+            output.problem(f"{sentence(error)} Trying again.")
+        sys.stdout.flush()
+        _pause(every, stop)
+
+
+def _pause(seconds: float, stop: Stop) -> None:
+    until = time.monotonic() + seconds
+    while not stop.signal and (left := until - time.monotonic()) > 0:
+        time.sleep(min(left, KEYS_SECONDS))
+
+
+class _Screen:
+    """The terminal, while somebody looks at it."""
+
+    def __init__(
+        self, place: str, look: "Callable[[], Overview]", pattern: str, sort: str, every: float,
+        stop: Stop,
+    ) -> None:  # fmt: skip
+        self._place = place
+        self._look = look
+        self._pattern = pattern
+        self._sort = sort
+        self._every = every
+        self._stop = stop
+        self._now: Look | None = None
+        self._before: Look | None = None
+        self._clock = ""
+        self._trouble = ""
+        self._ended = False
+
+    def run(self) -> None:
+        """Look and draw until somebody says stop."""
+        from rich.live import Live
+
+        with (
+            _Keyboard() as keyboard,
+            Live(self._board(), console=output.console(), screen=True, auto_refresh=False) as live,
+        ):
+            while not self._over():
+                self._try()
+                self._rest(keyboard, live)
+
+    def _rest(self, keyboard: "_Keyboard", live: "Live") -> None:
+        """Draw, and again when a key was pressed or the window has another size, until the next look."""
+        drawn: Any = None
+        until = time.monotonic() + self._every
+        left = self._every
+        while not self._over() and left > 0:
+            if drawn != (live.console.size, self._sort):
+                drawn = live.console.size, self._sort
+                live.update(self._board(), refresh=True)
+            self._react(keyboard.pressed(min(left, KEYS_SECONDS)))
+            left = until - time.monotonic()
+
+    def _over(self) -> bool:
+        return self._ended or bool(self._stop.signal)
+
+    def _try(self) -> None:
+        from quiver.cli.board import Look
+
+        try:
+            found = self._look()
+        except QuiverError as error:
+            _raise_if_lasting(error)
+            since = f" since {self._clock}" if self._clock else ""
+            self._trouble = f"no answer{since}, trying again. {sentence(error)}"
+        else:
+            self._before, self._now = self._now, Look(found, time.monotonic())
+            self._clock, self._trouble = f"{_now().astimezone():%H:%M:%S}", ""
+
+    def _react(self, keys: str) -> None:
+        for key in keys:
+            if key == "q":
+                self._ended = True
+            elif key == "s":
+                self._sort = SORTS[(SORTS.index(self._sort) + 1) % len(SORTS)]
+
+    def _board(self) -> "Board":
+        from quiver.cli.board import Board
+
+        return Board(
+            self._place, self._now, self._before, sort=self._sort, pattern=self._pattern,
+            clock=self._clock, trouble=self._trouble, foot=f"by {self._sort} · s sort · q quit", fits=True,
+        )  # fmt: skip
+
+
+def _raise_if_lasting(error: QuiverError) -> None:
+    """What trying again cannot help against ends the command."""
+    if isinstance(error, RequestError):
+        raise error
+
+
+class _Keyboard:
+    """Keys come one by one and are not shown; without a terminal there are none."""
+
+    def __enter__(self) -> Self:
+        self._before: Any = None
+        if sys.stdin.isatty():
+            self._before = termios.tcgetattr(sys.stdin)
+            tty.setcbreak(sys.stdin)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before is not None:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+
+    def pressed(self, seconds: float) -> str:
+        """Wait so long for keys; what was pressed."""
+        if self._before is None:
+            time.sleep(seconds)
+            return ""
+        if not select.select([sys.stdin], [], [], seconds)[0]:
+            return ""
+        return os.read(sys.stdin.fileno(), KEYS_MAX).decode(errors="ignore")
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
