@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from quiver.errors import InvalidRequest
+from quiver.errors import InvalidRequest, StorageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,6 +43,14 @@ def note(text: str) -> None:
 def problem(text: str) -> None:
     """What went wrong."""
     console(stderr=True).print(f"quiver: {text}", style="red", soft_wrap=True)
+
+
+def sentence(error: Exception) -> str:
+    """The error's message, as a sentence."""
+    text = str(error).strip() or type(error).__name__
+    if text.split(" ", 1)[0].isalpha() and not isinstance(error, StorageError):
+        text = text[0].upper() + text[1:]  # what storage says may begin with the name of a file
+    return text if text.endswith((".", "?", "!")) else text + "."
 
 
 def document(value: Any) -> None:

@@ -47,7 +47,7 @@ def run(*, as_json: bool) -> int:
             code = app(standalone_mode=False, prog_name="quiver")
         sys.stdout.flush()
     except QuiverError as error:
-        return _fail(error.code, sentence(error), exit_code(error), as_json=as_json)
+        return _fail(error.code, output.sentence(error), exit_code(error), as_json=as_json)
     except CommandLineError as error:
         if type(error).__name__ == "NoArgsIsHelpError":  # the help was the answer
             return USAGE
@@ -75,7 +75,7 @@ def _warnings_as_notes() -> Iterator[None]:
         if issubclass(category, UnreadableMessages):
             unread.append(message)
         if issubclass(category, BehindRetention | UnreadableMessages):
-            output.note(sentence(message))
+            output.note(output.sentence(message))
         else:
             usual(message, category, *where, **more)
 
@@ -100,14 +100,6 @@ def exit_code(error: QuiverError) -> int:
         case StorageError():
             return 4
     return FAILED
-
-
-def sentence(error: Exception) -> str:
-    """The error's message, as a sentence."""
-    text = str(error).strip() or type(error).__name__
-    if text.split(" ", 1)[0].isalpha() and not isinstance(error, StorageError):
-        text = text[0].upper() + text[1:]  # what storage says may begin with the name of a file
-    return text if text.endswith((".", "?", "!")) else text + "."
 
 
 def usage(error: Exception) -> str:

@@ -23,7 +23,6 @@ import typer
 
 from quiver.cli import directory, output
 from quiver.cli.options import DATA, Data, Json, epilog
-from quiver.cli.run import sentence
 from quiver.cli.signals import Stop, stoppable
 from quiver.errors import (
     Forbidden,
@@ -163,7 +162,7 @@ def _print_on(
             _show_once(place, look(), pattern, sort, as_json=as_json)
         except QuiverError as error:
             _raise_if_lasting(error)
-            output.problem(f"{sentence(error)} Trying again.")
+            output.problem(f"{output.sentence(error)} Trying again.")
         sys.stdout.flush()
         _pause(every, stop)
 
@@ -228,7 +227,7 @@ class _Screen:
         except QuiverError as error:
             _raise_if_lasting(error)
             since = f" since {self._clock}" if self._clock else ""
-            self._trouble = f"no answer{since}, trying again. {sentence(error)}"
+            self._trouble = f"no answer{since}, trying again. {output.sentence(error)}"
         else:
             self._before, self._now = self._now, Look(found, time.monotonic())
             self._clock, self._trouble = f"{_now().astimezone():%H:%M:%S}", ""

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from quiver.cli.run import exit_code, run, sentence
+from quiver.cli.output import sentence
+from quiver.cli.run import exit_code, run
 from quiver.errors import (
     CorruptLog,
     DirectoryInUse,
