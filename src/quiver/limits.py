@@ -97,6 +97,10 @@ IN_FLIGHT_BYTES_MAX: Final = (
 )  # bodies of requests, and of answers that nobody reads, in all
 UNPACKERS_MAX: Final = 2  # bodies decompressed at a time: zstd may need 128 MiB for one
 READY_SECONDS_MAX: Final = 2.0  # a queue that is ready answers a question in this time
+ALLOCATOR_MAP_BYTES: Final = (
+    32 * MIB
+)  # larger buffers go back to the system as soon as they are free
+ALLOCATOR_KEEP_BYTES: Final = 64 * MIB  # of smaller ones, so much is kept for the next requests
 REQUEST_ID_CHARS_MAX: Final = 128  # of a client's own X-Request-Id; longer ones are replaced
 
 # -- the native door -------------------------------------------------------------------------------

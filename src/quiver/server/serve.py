@@ -34,7 +34,7 @@ from quiver.errors import (
 )
 from quiver.model.units import milliseconds
 from quiver.node.shard import Shard
-from quiver.server import logs, systemd
+from quiver.server import logs, memory, systemd
 from quiver.server.app import make_app
 from quiver.server.auth import ACCESS_FILE, Certificate, Guard, Tls, Watch
 from quiver.server.config import Bounds, Config
@@ -54,6 +54,7 @@ def serve(config: Config) -> int:
     """Run a node until it is told to stop; the exit code."""
     guard, tls = check(config)
     logs.begin(config.log)
+    memory.keep_freed()
     return uvloop.run(Node(config, guard, tls).run())
 
 
