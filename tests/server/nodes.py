@@ -68,15 +68,15 @@ class Node:
             self._news.put(found)
         self._news.put(None)
 
-    def logged(self, event: str) -> dict[str, Any]:
-        """The next line about `event`."""
+    def logged(self, event: str, **facts: Any) -> dict[str, Any]:
+        """The next line about `event` with these facts."""
         while True:
             try:
                 line = self._news.get(timeout=START_SECONDS)
             except Empty:
                 raise AssertionError(f"no {event!r} in {self.lines}") from None
             assert line is not None, f"it ended without {event!r}: {self.lines}"
-            if line["event"] == event:
+            if {"event": event, **facts}.items() <= line.items():
                 return line
 
     def signal(self, number: int) -> None:

@@ -10,6 +10,7 @@ from starlette.routing import BaseRoute, Mount, Route, Router
 from starlette.types import ASGIApp
 
 from quiver.errors import QuiverError, UnavailableError
+from quiver.server.api import routes as native
 from quiver.server.context import Context
 from quiver.server.problems import problem
 from quiver.server.requests import Reception, until_gone
@@ -46,8 +47,7 @@ def make_app(
         Route("/health/ready", ready, methods=["GET"]),
         Route("/metrics", scrape(context), methods=["GET"]),
     ]
-    if _exists("quiver.server.api", "routes"):
-        routes += import_module("quiver.server.api.routes").routes(context)
+    routes += native.routes(context)
     if _exists("quiver.server.sqs", "door"):
         routes.append(Mount("/", import_module("quiver.server.sqs.door").Door(context)))
     doors = Traced(Router(routes, redirect_slashes=False))

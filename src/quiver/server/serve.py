@@ -211,10 +211,11 @@ class Node:
             logs.event("cut", level=logging.WARNING, requests=len(self._state.tasks))
         for connection in list(self._state.connections):
             connection.transport.abort()
-        for task in self._state.tasks:
-            task.cancel()
-        if self._state.tasks:
-            await asyncio.wait(self._state.tasks, timeout=TICK_SECONDS)
+        for _ in range(2):
+            if self._state.tasks:  # most end by themselves when their client is gone
+                await asyncio.wait(self._state.tasks, timeout=TICK_SECONDS)
+            for task in self._state.tasks:
+                task.cancel()
 
     def _give_up(self) -> None:
         logs.event("ended without closing", level=logging.ERROR)
