@@ -1,12 +1,10 @@
 """The ASGI application: requests to doors, errors to answers."""
 
 from collections.abc import Awaitable, Callable
-from importlib import import_module
-from importlib.util import find_spec
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Mount, Route, Router
+from starlette.routing import BaseRoute, Route, Router
 from starlette.types import ASGIApp
 
 from quiver.errors import QuiverError, UnavailableError
@@ -15,6 +13,7 @@ from quiver.server.context import Context
 from quiver.server.problems import problem
 from quiver.server.requests import Reception, until_gone
 from quiver.server.scrape import scrape
+from quiver.server.sqs.door import Door
 from quiver.server.tracing import Traced
 from quiver.server.traffic import Traffic
 
@@ -48,11 +47,7 @@ def make_app(
         Route("/metrics", scrape(context), methods=["GET"]),
     ]
     routes += native.routes(context)
-    if _exists("quiver.server.sqs", "door"):
-        routes.append(Mount("/", import_module("quiver.server.sqs.door").Door(context)))
+    sqs = Door(context)
+    routes += [Route("/", sqs), Route("/{account:int}/{queue}", sqs)]
     doors = Traced(Router(routes, redirect_slashes=False))
     return Reception(doors, context.config.hosts, traffic or Traffic(context.config.bounds))
-
-
-def _exists(package: str, module: str) -> bool:
-    return find_spec(package) is not None and find_spec(f"{package}.{module}") is not None
