@@ -1,6 +1,7 @@
 """What an endpoint is: a row of the table from which routes, checks and the description are made."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -34,6 +35,10 @@ class Call:
     def flows(self) -> Flows:
         """The verbs below the queue's, for what only a node needs."""
         return self.context.queue._flows
+
+    def waiting(self, wait: float | str) -> AbstractContextManager[None]:
+        """Around a receive that waits, which a principal may have only so many of."""
+        return self.principal.waiting() if wait else nullcontext()
 
     def name(self, what: str) -> str:
         """A part of the path."""

@@ -72,7 +72,8 @@ async def fetch(call: Call, body: wire.FetchIn) -> Any:
     positions = offsets_in(body.positions)
     handle = await run(call.flows.find(call.topic))
     flow = call.flows.fetch(handle, call.group, call.member, positions, body.max_messages, wait_ms)
-    page = await until_gone(call.request, run(flow))
+    with call.waiting(body.wait):
+        page = await until_gone(call.request, run(flow))
     found = Some([], {})
     if page is not None:  # all of it: a commit settles everything before its offsets
         found = await asyncio.to_thread(lambda: some(page, page.source.pieces()))

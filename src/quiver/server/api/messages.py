@@ -113,7 +113,8 @@ async def receive(call: Call, body: wire.ReceiveIn) -> Any:
     flow = call.flows.receive(
         call.topic, call.group, body.max_messages, body.lease, body.wait, body.consumer
     )
-    grant, lease = await until_gone(call.request, run(flow))
+    with call.waiting(body.wait):
+        grant, lease = await until_gone(call.request, run(flow))
     now_ms = call.flows.now_ms()
     for piece in grant.received.slices:
         call.context.metrics.age(call.topic, (now_ms - piece.created_ms) / 1000, piece.count)

@@ -1,0 +1,155 @@
+"""A running node takes on a new access file and a new certificate, and keeps the old ones if need be."""
+
+import http.client
+import signal
+import socket
+import ssl
+
+import pytest
+import trustme
+
+from quiver.server.auth import ACCESS_FILE, access
+from quiver.server.auth.access import Access, Entry
+from tests.server.auth.callers import Guarded, introduce
+from tests.server.nodes import start_node
+
+
+@pytest.fixture
+def guarded(tmp_path):
+    started = Guarded(tmp_path, {"ann": Entry(allow=("*:*",))})
+    yield started
+    started.close()
+
+
+def test_a_new_access_file_counts_from_the_next_look_or_signal(guarded):
+    assert guarded("GET", "/v1/topics", who="ann").status == 200
+    before = guarded.callers["ann"].token
+    text, token = access.new_token()
+    access.save(guarded.path, Access({"bob": Entry(allow=("*:*",), tokens=(token,))}))
+    assert guarded.node.logged("access read")["principals"] == 1
+    assert guarded("GET", "/v1", Authorization=f"Bearer {before}").status == 401
+    assert guarded("GET", "/v1", Authorization=f"Bearer {text}").status == 200
+    guarded.node.signal(signal.SIGHUP)
+    guarded.node.logged("access read")
+
+
+def test_a_broken_access_file_keeps_the_old_one_and_stops_a_new_start(guarded):
+    guarded.path.write_text("[principals.ann]\nallow = ['nonsense']\n")
+    why = guarded.node.logged("kept what was read before")["why"]
+    assert "a rule is verbs" in why
+    assert guarded("GET", "/v1", who="ann").status == 200
+    assert guarded("GET", "/v1", who="unknown").status == 401
+    with pytest.raises(AssertionError, match="a rule is verbs"):
+        guarded.node.restart()
+
+
+def test_a_node_closes_its_door_when_an_access_file_appears(tmp_path):
+    with start_node(tmp_path) as node:
+        assert status(node) == 200
+        access.save(node.data / "access.toml", Access({"bob": Entry()}))
+        node.logged("access read")
+        assert status(node) == 401
+
+
+def status(node):
+    connection = http.client.HTTPConnection("127.0.0.1", node.port, timeout=30)
+    connection.request("GET", "/v1/topics")
+    with connection.getresponse() as answer:
+        connection.close()
+        return answer.status
+
+
+def test_other_addresses_want_credentials_or_to_be_told(tmp_path):
+    with pytest.raises(AssertionError, match="no credentials are configured"):
+        start_node(tmp_path, "--listen", "0.0.0.0:0")
+    introduce(tmp_path / "data" / ACCESS_FILE, {"bob": Entry()})
+    with start_node(tmp_path, "--listen", "0.0.0.0:0"):
+        pass
+
+
+# -- TLS -------------------------------------------------------------------------------------------
+
+
+class Secure:
+    """A node with TLS."""
+
+    def __init__(self, tmp_path):
+        self.ca = trustme.CA()
+        self.folder = tmp_path
+        self.put()
+        config = tmp_path / "node.toml"
+        config.write_text(f"[tls]\ncert = '{tmp_path}/node.crt'\nkey = '{tmp_path}/node.key'\n")
+        self.node = start_node(tmp_path, "--config", str(config))
+
+    def put(self, *names):
+        made = self.ca.issue_cert(*(names or ("127.0.0.1", "localhost")))
+        made.private_key_pem.write_to_path(self.folder / "node.key")
+        (self.folder / "node.key").chmod(0o600)
+        for at, pem in enumerate(made.cert_chain_pems):
+            pem.write_to_path(self.folder / "node.crt", append=at > 0)
+
+    def connect(self, ca=None, name="localhost"):
+        context = ssl.create_default_context()
+        (ca or self.ca).configure_trust(context)
+        raw = socket.create_connection(("127.0.0.1", self.node.port), timeout=30)
+        try:
+            return context.wrap_socket(raw, server_hostname=name)
+        except BaseException:
+            raw.close()
+            raise
+
+    def serial(self):
+        with self.connect() as sock:
+            return (sock.getpeercert() or {})["serialNumber"]
+
+
+@pytest.fixture(scope="module")
+def secure(tmp_path_factory):
+    started = Secure(tmp_path_factory.mktemp("secure"))
+    yield started
+    started.node.__exit__(None, None, None)
+
+
+def ask(sock):
+    sock.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    with http.client.HTTPResponse(sock) as answer:
+        answer.begin()
+        return answer.status, answer.read()
+
+
+def test_a_node_with_tls_is_trusted_by_who_knows_its_ca_and_name(secure):
+    with secure.connect() as sock:
+        assert ask(sock) == (200, b"ok\n")
+        assert sock.version() in ("TLSv1.2", "TLSv1.3")
+    with pytest.raises(ssl.SSLCertVerificationError):
+        secure.connect(ca=trustme.CA())
+    with pytest.raises(ssl.SSLCertVerificationError):
+        secure.connect(name="queue.example")
+
+
+def test_plain_http_on_a_tls_port_gets_nothing(secure):
+    with socket.create_connection(("127.0.0.1", secure.node.port), timeout=30) as sock:
+        with pytest.raises((ConnectionError, http.client.BadStatusLine)):
+            ask(sock)
+    assert secure.serial()
+
+
+def test_a_new_certificate_is_shown_to_new_connections_and_old_ones_go_on(secure):
+    before = secure.serial()
+    with secure.connect() as old:
+        assert ask(old) == (200, b"ok\n")
+        secure.put()
+        secure.node.signal(signal.SIGHUP)
+        secure.node.logged("certificate read")
+        assert secure.serial() != before
+        assert ask(old) == (200, b"ok\n")
+
+
+def test_a_broken_certificate_keeps_the_old_one(secure):
+    before = secure.serial()
+    (secure.folder / "node.crt").write_text("nonsense")
+    assert "node.crt" in secure.node.logged("kept what was read before")["why"]
+    assert secure.serial() == before
+    secure.put()
+    secure.node.logged("certificate read")
+    assert secure.serial() != before
