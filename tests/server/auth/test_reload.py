@@ -128,9 +128,11 @@ def test_a_node_with_tls_is_trusted_by_who_knows_its_ca_and_name(secure):
 
 
 def test_plain_http_on_a_tls_port_gets_nothing(secure):
-    with socket.create_connection(("127.0.0.1", secure.node.port), timeout=30) as sock:
-        with pytest.raises((ConnectionError, http.client.BadStatusLine)):
-            ask(sock)
+    with (
+        socket.create_connection(("127.0.0.1", secure.node.port), timeout=30) as sock,
+        pytest.raises((ConnectionError, http.client.BadStatusLine)),
+    ):
+        ask(sock)
     assert secure.serial()
 
 

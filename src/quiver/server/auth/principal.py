@@ -77,9 +77,13 @@ class Principal:
                 "Rules are in the node's access file"
             )
 
+    def sees(self, topic: str) -> bool:
+        """Whether it may know that there is such a topic: if anything is allowed on it."""
+        return any(self.may(verb, topic) for verb in VERBS)
+
     def visible(self, topics: Iterable[str]) -> list[str]:
-        """Those of `topics` that a listing may show: the ones on which anything is allowed."""
-        return [topic for topic in topics if any(self.may(verb, topic) for verb in VERBS)]
+        """Those of `topics` that a listing may show."""
+        return [topic for topic in topics if self.sees(topic)]
 
     def spend(self, nbytes: int) -> None:
         """Count bytes that a request has brought or an answer has taken away."""

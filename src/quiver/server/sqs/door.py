@@ -96,9 +96,7 @@ class Door:
             received = len(body)
             exchange.read(body)
             principal = claim.by(body)
-            principal.spend(received)
             answer = await exchange.answer(body, principal)
-            principal.spend(len(answer.body))
         except ClientDisconnect:
             raise
         except Fault as fault:

@@ -99,7 +99,8 @@ def _check_same(call: Call, handle: TopicHandle, attributes: Mapping[str, str]) 
 async def get_queue_url(call: Call, request: shapes.GetQueueUrl) -> Output:
     if not request.queue_name:
         raise missing("QueueName")
-    call.principal.demand("observe", request.queue_name)
+    if not call.principal.sees(request.queue_name):
+        call.principal.demand("observe", request.queue_name)
     await call.service.handle(request.queue_name)
     return {"QueueUrl": call.url(request.queue_name)}
 
@@ -237,6 +238,7 @@ async def _target(call: Call, name: str, text: str | None, *, fifo: bool) -> str
     arn, _ = queues.read_redrive(text)
     target = queues.name_of_arn(arn)
     assert target is not None, "read_redrive has looked"
+    call.principal.demand("manage", target)  # it would fill with what this queue gives up
     try:
         found = call.service.look(await call.service.handle(target))
     except Fault:

@@ -14,6 +14,7 @@ import msgspec
 
 from quiver import limits
 from quiver.errors import QuiverError
+from quiver.server.auth import Verb
 from quiver.server.sqs import faults, queues, shapes
 from quiver.server.sqs.faults import Fault, invalid, missing
 from quiver.server.sqs.manage import sources
@@ -68,7 +69,7 @@ async def start_message_move_task(call: Call, request: shapes.StartMessageMoveTa
     source = await _queue(call, request.source_arn, "SourceArn")
     target = None
     if request.destination_arn is not None:
-        target = await _queue(call, request.destination_arn, "DestinationArn")
+        target = await _queue(call, request.destination_arn, "DestinationArn", "send")
     rate = request.max_number_of_messages_per_second
     if rate is not None and not 1 <= rate <= RATE_MAX:
         raise invalid(
@@ -95,12 +96,12 @@ async def start_message_move_task(call: Call, request: shapes.StartMessageMoveTa
     return {"TaskHandle": move.handle}
 
 
-async def _queue(call: Call, arn: str, parameter: str) -> str:
+async def _queue(call: Call, arn: str, parameter: str, verb: Verb = "manage") -> str:
     name = queues.name_of_arn(arn)
     try:
         if name is None:
             raise faults.no_queue()
-        call.principal.demand("manage", name)
+        call.principal.demand(verb, name)
         await call.service.handle(name)
     except Fault:
         raise Fault(
