@@ -187,7 +187,9 @@ def headers(*rows):
             "the number of headers of row 1 must be 0 to 64, not 65",
         ),
         (
-            batch(3, headers=headers([("a", "b")], [("a", "x" * 2_097_146), ("b", "123456")], None)),
+            batch(
+                3, headers=headers([("a", "b")], [("a", "x" * 2_097_146), ("b", "123456")], None)
+            ),
             "headers of row 1 must be 0 to 2,097,152 bytes, not 2,097,154",
         ),
         (batch(headers=headers([("a", None)])), "a header is null: leave it out"),

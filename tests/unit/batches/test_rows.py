@@ -113,7 +113,10 @@ def test_a_text_body_is_measured_in_bytes():
         ({"headers": {"a": None}}, "must be str, not NoneType"),
         ({"headers": {"a": LONE}}, "a header has a lone surrogate"),
         ({"headers": {str(i): "" for i in range(65)}}, "at most 64 headers, not 65"),
-        ({"headers": {"a": "x" * 2_097_152}}, "at most 2,097,152 bytes, not 2,097,153: put content"),
+        (
+            {"headers": {"a": "x" * 2_097_152}},
+            "at most 2,097,152 bytes, not 2,097,153: put content",
+        ),
         ({"priority": True}, "priority must be an int, not bool"),
         ({"priority": False}, "priority must be an int, not bool"),
         ({"priority": 1.0}, "priority must be an int, not float"),
