@@ -23,7 +23,7 @@ STRANGERS: list[tuple[str, dict[str, str]]] = [
 ]
 EVERYWHERE = {"/v1/sql": "read", "/v1/seal": "manage"}  # about all topics at once
 IN_BODY = ["/v1/settle", "/v1/transactions", "/v1/ledger", "/v1/messages/{message}/trace"]
-FOR_ALL_KNOWN = ["/v1", "/v1/topics"]
+FOR_ALL_KNOWN = ["/v1", "/v1/topics", "/v1/overview"]
 
 
 def name_of(endpoint):
@@ -86,6 +86,18 @@ def test_what_the_node_is_and_which_topics_are_seen(guarded):
     assert seen("elsewhere") == ["other"]
     assert seen("only-send") == [TOPIC]
     assert set(seen("admin")) >= {TOPIC, "other"}
+
+
+def test_an_overview_has_what_may_be_observed(guarded):
+    def shown(who):
+        answer = guarded("GET", "/v1/overview", who=who)
+        return set(answer.json["topics"]) if answer.status == 200 else answer.status
+
+    assert shown("nobody") == shown("only-send") == 403
+    assert shown("only-observe") == {TOPIC}
+    assert shown("elsewhere") == {"other"}
+    assert shown("only-observe-everywhere") >= {TOPIC, "other"}
+    assert TOPIC not in shown("all-but-observe")
 
 
 def received(guarded):
