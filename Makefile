@@ -43,7 +43,7 @@ lint: $(STAMP)  ## ruff, formatting, types, imports
 	$(BIN)/lint-imports --no-cache
 
 test: $(STAMP)  ## every test that is not slow
-	$(BIN)/python -m pytest -m 'not slow' $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m 'not slow' -n auto --dist worksteal $(PYTEST_FLAGS)
 
 $(SPARK): $(STAMP)
 	@echo 'Installing Spark into .venv: some minutes and half a gigabyte the first time …'

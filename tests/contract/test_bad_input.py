@@ -124,7 +124,9 @@ def test_text_that_is_not_text(unchanged):
 
 
 @pytest.mark.parametrize(
-    "body", [object(), {1, object()}, {"a": object()}, lambda: 1, 1j], ids=repr
+    "body",
+    [object(), {1, object()}, {"a": object()}, lambda: 1, 1j],
+    ids=["object", "set", "dict", "function", "complex"],
 )
 def test_a_body_that_is_neither_bytes_nor_text_nor_json(unchanged, body):
     refused(InvalidRequest, "cannot be sent as JSON", unchanged.send, "t", body)

@@ -145,7 +145,9 @@ def test_a_header_that_nobody_signs_may_come_on_the_way(guard):
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
-        (KEY.id.encode(), access.new_key().id.encode(), "InvalidClientTokenId"),
+        pytest.param(
+            KEY.id.encode(), access.new_key().id.encode(), "InvalidClientTokenId", id="key"
+        ),
         (b"/us-east-1/", b"/us-east-2/", "SignatureDoesNotMatch"),
         (b"/sqs/", b"/s3/", "SignatureDoesNotMatch"),
         (b"/aws4_request", b"/aws5_request", "IncompleteSignature"),
