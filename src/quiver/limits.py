@@ -83,6 +83,7 @@ HEAD_BYTES_MAX: Final = 64 * KIB  # address and headers of a request
 BODY_PAUSE_SECONDS_MAX: Final = 20.0  # between two pieces of a request's body
 BODY_BYTES_PER_SECOND_MIN: Final = 4 * KIB  # a body that comes more slowly than this is cut, after
 # one such pause that everybody is granted
+BODY_AHEAD_BYTES: Final = 256 * KIB  # of a body are read before somebody has asked for it
 ANSWER_PAUSE_SECONDS_MAX: Final = 30.0  # in which a client reads nothing of its answer
 LINGER_SECONDS_MAX: Final = 2.0  # a body that was refused may go on so long, so that its sender
 # comes to read the answer

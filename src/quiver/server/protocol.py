@@ -173,11 +173,15 @@ class Connection(HttpToolsProtocol):
         self._deadline = self._body_since + self._bounds.body_pause_seconds
 
     def on_body(self, body: bytes) -> None:
-        super().on_body(body)
-        if not self.cycle.response_complete:
-            self._body_bytes += len(body)
-            granted = self._body_since + self._body_bytes / limits.BODY_BYTES_PER_SECOND_MIN
-            self._deadline = min(granted, self.loop.time()) + self._bounds.body_pause_seconds
+        if self.cycle.response_complete:
+            return
+        self.cycle.body += body
+        self.cycle.message_event.set()
+        if len(self.cycle.body) >= limits.BODY_AHEAD_BYTES:
+            self.flow.pause_reading()
+        self._body_bytes += len(body)
+        granted = self._body_since + self._body_bytes / limits.BODY_BYTES_PER_SECOND_MIN
+        self._deadline = min(granted, self.loop.time()) + self._bounds.body_pause_seconds
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
