@@ -74,7 +74,7 @@ def _rows(run: Run, ours: Peer, theirs: Peer, target: Target) -> Iterator[Row]:
     for at, (mine, other) in enumerate(((sent, puts), (taken, gets))):
         yield Row(
             ours.verbs[at], mine, f"{theirs.name}: {theirs.verbs[at]}", other, UNIT,
-            f"{how}." if at == 0 else "What was sent in the row above, taken and acked in batches.",
+            f"{how}." if at == 0 else "What the row above has sent, taken and acked.",
             target,
         )  # fmt: skip
     for name, mine, other in _lone_sends(run, ours, theirs):
