@@ -98,6 +98,9 @@ IN_FLIGHT_BYTES_MAX: Final = (
 )  # bodies of requests, and of answers that nobody reads, in all
 UNPACKERS_MAX: Final = 2  # bodies decompressed at a time: zstd may need 128 MiB for one
 READY_SECONDS_MAX: Final = 2.0  # a queue that is ready answers a question in this time
+HOSTS_REMEMBERED_MAX: Final = (
+    64  # names in Host headers, of which it is known whether they are addresses
+)
 ALLOCATOR_MAP_BYTES: Final = (
     32 * MIB
 )  # larger buffers go back to the system as soon as they are free

@@ -41,13 +41,14 @@ def make_app(
             return problem(error, UnavailableError.http_status)
         return PlainTextResponse("ok\n")
 
-    routes: list[BaseRoute] = [
+    sqs = Door(context)
+    routes: list[BaseRoute] = [  # asked in this order, so the busiest first
+        Route("/", sqs),
+        Route("/{account:int}/{queue}", sqs),
+        *native.routes(context),
         Route("/health/live", live, methods=["GET"]),
         Route("/health/ready", ready, methods=["GET"]),
         Route("/metrics", scrape(context), methods=["GET"]),
     ]
-    routes += native.routes(context)
-    sqs = Door(context)
-    routes += [Route("/", sqs), Route("/{account:int}/{queue}", sqs)]
     doors = Traced(Router(routes, redirect_slashes=False))
     return Reception(doors, context.config.hosts, traffic or Traffic(context.config.bounds))

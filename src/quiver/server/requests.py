@@ -12,6 +12,7 @@ import logging
 import re
 import time
 from collections.abc import Coroutine
+from functools import lru_cache
 from secrets import token_hex
 from typing import Any, Final, TypeVar
 
@@ -112,12 +113,15 @@ class Reception:
 
     def _knows(self, host: str) -> bool:
         name = re.sub(r":\d*$", "", host).lower()
-        if name in self._hosts:
-            return True
-        try:
-            return bool(ipaddress.ip_address(name.strip("[]")))
-        except ValueError:
-            return False
+        return name in self._hosts or _is_address(name)
+
+
+@lru_cache(limits.HOSTS_REMEMBERED_MAX)
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(name.strip("[]")))
+    except ValueError:
+        return False
 
 
 def _answer_to(error: Exception, request_id: str) -> Response:
