@@ -49,10 +49,12 @@ def routes(context: Context) -> list[BaseRoute]:
 def _handler(endpoint: Endpoint, context: Context) -> Handler:
     async def handle(request: Request) -> Response:
         started = time.perf_counter()
-        code, received = "ok", 0
+        operation, code, received = endpoint.name, "ok", 0
         with losses.collected() as warned:
             try:
                 call, body = await _understood(endpoint, context, request)
+                if isinstance(body, wire.SettlePart):  # acks have figures of their own
+                    operation = body.action
                 received = int(request.headers.get("content-length") or 0)
                 given = () if endpoint.body is None else (body,)
                 answer = await _answered(call, endpoint, await endpoint.handle(call, *given))
@@ -64,7 +66,7 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
             answer.headers[wire.WARNINGS_HEADER] = json.dumps([_warning(one) for one in warned])
         seconds = time.perf_counter() - started
         sent = len(answer.body) if isinstance(answer.body, bytes) else 0
-        context.metrics.request("api", endpoint.name, code, seconds, received, sent)
+        context.metrics.request("api", operation, code, seconds, received, sent)
         return answer
 
     return handle
