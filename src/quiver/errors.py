@@ -162,7 +162,10 @@ class ExtraMissing(RequestError):
 
 
 class Unauthenticated(RequestError):
-    """The credentials are missing, wrong or expired. `reason`: what AWS calls it, for a signature."""
+    """The credentials are missing, wrong or expired.
+
+    `reason` is what AWS calls it.
+    """
 
     code = "unauthenticated"
     http_status = 401
@@ -212,7 +215,10 @@ class Overloaded(UnavailableError):
 
 
 class QuotaExceeded(UnavailableError):
-    """The principal has used up its share; after `retry_after` seconds it has some again."""
+    """The principal has used up its share for now.
+
+    After `retry_after` seconds it has some again.
+    """
 
     code = "quota_exceeded"
     http_status = 429

@@ -64,7 +64,7 @@ class Claim:
         scope = f"{self.date}/{self.region}/{SERVICE}/aws4_request"
         to_sign = "\n".join([ALGORITHM, self.moment, scope, _sha256(canonical)])
         key = _signing_key(secret, self.date, self.region)
-        expected = hmac.new(key, to_sign.encode(), hashlib.sha256).hexdigest()
+        expected = hmac.digest(key, to_sign.encode(), "sha256").hex()
         if not hmac.compare_digest(expected, self.signature):
             raise Unauthenticated(
                 "the request signature we calculated does not match the signature you provided: "
@@ -127,7 +127,7 @@ def _moment(headers: dict[str, list[str]], date: str, now: float) -> str:
     try:
         if not _MOMENT.fullmatch(moment):
             raise ValueError
-        signed_at = datetime.strptime(moment, "%Y%m%dT%H%M%SZ").replace(tzinfo=UTC)
+        signed_at = datetime.fromisoformat(moment)
     except ValueError:
         raise Unauthenticated(
             "x-amz-date must be there, as in 20261115T120000Z", INCOMPLETE
@@ -206,5 +206,5 @@ def _sha256(text: str) -> str:
 def _signing_key(secret: str, date: str, region: str) -> bytes:
     key = f"AWS4{secret}".encode()
     for part in (date, region, SERVICE, "aws4_request"):
-        key = hmac.new(key, part.encode(), hashlib.sha256).digest()
+        key = hmac.digest(key, part.encode(), "sha256")
     return key
