@@ -10,9 +10,10 @@ import os
 
 from celery import Celery, chain
 
-NODE = os.environ.get("QUIVER_NODE", "127.0.0.1:7070")
+# A node that asks who you are wants a key: `quiver access key` shows an id and a secret.
+NODE = os.environ.get("QUIVER_NODE", "any:any@127.0.0.1:7070")
 
-app = Celery("shop", broker=f"sqs://any:any@{NODE}")  # a node with authentication: an access key
+app = Celery("shop", broker=f"sqs://{NODE}")
 app.conf.update(
     task_default_queue="shop",
     task_acks_late=True,  # a task whose worker dies is given to another one

@@ -12,7 +12,7 @@ const ORDERS = 10; // what one batch may carry
 const sqs = new SQSClient({
   endpoint: process.env.QUIVER_URL ?? "http://127.0.0.1:7070",
   region: "eu-central-1", // any will do
-  credentials: { accessKeyId: "any", secretAccessKey: "any" }, // with authentication: an access key
+  credentials: { accessKeyId: "any", secretAccessKey: "any" }, // or what `quiver access key` shows
 });
 
 const { QueueUrl } = await sqs.send(new CreateQueueCommand({ QueueName: "orders" }));

@@ -4,6 +4,7 @@ An environment's folder carries a digest of what is in it, so another list makes
 `make clean` removes them all.
 """
 
+import fcntl
 import hashlib
 import os
 import shutil
@@ -84,11 +85,14 @@ def java_with(project: Path) -> Path:
 def made(name: str, content: str, install: Callable[[Path], None]) -> Path:
     folder = HOME / f"{name}-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
     stamp = folder / ".installed"
-    if not stamp.exists():
-        shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was broken off
-        folder.mkdir(parents=True)
-        install(folder)
-        stamp.touch()
+    HOME.mkdir(parents=True, exist_ok=True)
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests may run in several processes
+        if not stamp.exists():
+            shutil.rmtree(folder, ignore_errors=True)  # of an attempt that was broken off
+            folder.mkdir()
+            install(folder)
+            stamp.touch()
     return folder
 
 

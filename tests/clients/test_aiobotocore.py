@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(700)]
 SECONDS_MAX = 120
 
 
+@pytest.mark.parametrize("signed", [False, True], indirect=True)
 def test_many_senders_and_consumers_in_one_process(settings):
     python = environments.python_with("aiobotocore>=2.20,<4") / "python"
     done = subprocess.run(

@@ -41,6 +41,7 @@ def aws(settings, node) -> Aws:
     return run
 
 
+@pytest.mark.parametrize("signed", [False, True], indirect=True)
 def test_a_message_from_its_sending_to_its_deletion(aws):
     url = aws("create-queue", queue_name="jobs", attributes={"VisibilityTimeout": "30"})["QueueUrl"]
     assert aws("get-queue-url", queue_name="jobs")["QueueUrl"] == url
@@ -174,6 +175,14 @@ def test_what_is_refused(aws):
     url = aws("create-queue", queue_name="jobs")["QueueUrl"]
     error = aws("delete-message", queue_url=url, receipt_handle="nonsense", error=True)
     assert error.startswith("An error occurred (ReceiptHandleIsInvalid)"), error
+
+
+@pytest.mark.parametrize("signed", [True], indirect=True)
+def test_a_wrong_secret_is_refused(aws, settings):
+    settings["AWS_SECRET_ACCESS_KEY"] = "wrong"
+    assert "(SignatureDoesNotMatch)" in aws("list-queues", error=True)
+    settings["AWS_ACCESS_KEY_ID"] = "nobody"
+    assert "(InvalidClientTokenId)" in aws("list-queues", error=True)
 
 
 def attributes_of(aws: Aws, url: str, *names: str) -> dict[str, str]:

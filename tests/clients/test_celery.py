@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.clients import environments
+from tests.clients.conftest import Keys, run_quiver
 from tests.server.nodes import Node
 
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(700)]
@@ -25,7 +25,7 @@ VISIBILITY = 5  # seconds until what a dead worker had is given to another
 class Celery:
     """Celery in an environment of its own, with the node as its broker."""
 
-    def __init__(self, bin_: Path, node: Node, folder: Path, settings: dict[str, str]) -> None:
+    def __init__(self, bin_: Path, broker: str, folder: Path, settings: dict[str, str]) -> None:
         self._bin = bin_
         self._notes = folder / "notes"
         self._folder = folder
@@ -33,7 +33,7 @@ class Celery:
         self.env = {
             **settings,
             "PYTHONPATH": str(environments.ROOT),
-            "QUIVER_NODE": f"127.0.0.1:{node.port}",
+            "QUIVER_NODE": broker,
             "CELERY_NOTES": str(self._notes),
         }
         self.transport: dict[str, Any] = {
@@ -101,8 +101,9 @@ class Celery:
 
 
 @pytest.fixture
-def celery(node: Node, tmp_path: Path, settings: dict[str, str]) -> Iterator[Celery]:
-    made = Celery(environments.python_with("celery[sqs]>=5.5,<6"), node, tmp_path, settings)
+def celery(node: Node, keys: Keys, tmp_path: Path, settings: dict[str, str]) -> Iterator[Celery]:
+    broker = f"{keys.id}:{keys.secret}@127.0.0.1:{node.port}"
+    made = Celery(environments.python_with("celery[sqs]>=5.5,<6"), broker, tmp_path, settings)
     yield made
     made.close()
 
@@ -122,6 +123,7 @@ def left(sqs) -> Callable[..., int]:
     return count
 
 
+@pytest.mark.parametrize("signed", [False, True], indirect=True)
 def test_tasks_groups_and_chains_are_done_once_each(celery, left):
     celery.worker()
     celery.send(
@@ -248,12 +250,7 @@ def test_quiver_receives_what_celery_sent(celery, left, node):
     celery.send("note.delay('for Quiver')")
     assert left() == 1
     node.stop()
-    out = subprocess.run(
-        [sys.executable, "-m", "quiver.cli", "receive", "shop", "--data", str(node.data), "--json"],
-        capture_output=True,
-        timeout=PATIENCE,
-        check=True,
-    ).stdout
+    out = run_quiver("receive", "shop", "--data", str(node.data), "--json")
     envelope = json.loads(base64.b64decode(json.loads(out)["body"]))
     assert envelope["headers"]["task"] == "tests.clients.celery_tasks.note"
     assert json.loads(base64.b64decode(envelope["body"]))[0] == ["for Quiver"]

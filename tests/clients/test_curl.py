@@ -140,3 +140,12 @@ def test_sqs_and_the_api_share_a_queue(curl, node):
     curl(f"{node.url}/000000000000/jobs", "--data", "Action=SendMessage&MessageBody=from+SQS")
     status, body = curl("--json", "{}", f"{node.url}/v1/topics/jobs/groups/audit/receive")
     assert json.loads(body)["messages"][0]["body"] == "from Quiver"  # a group of its own sees both
+
+
+@pytest.mark.parametrize("signed", [True], indirect=True)
+def test_curl_signs_by_itself(curl, node, keys):
+    form = ("--data", "Action=CreateQueue&QueueName=jobs", node.url)
+    sign = ("--aws-sigv4", "aws:amz:eu-central-1:sqs", "--user")
+    assert curl(*sign, ":".join(keys), *form)[0] == 200
+    assert curl(*sign, f"{keys.id}:wrong", *form)[0] == 403
+    assert curl(*form)[0] == 403

@@ -13,6 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(700)]
 SECONDS_MAX = 120
 
 
+@pytest.mark.parametrize("signed", [False, True], indirect=True)
 def test_the_sdk(settings):
     program = environments.go_program(Path(__file__).with_name("program.go"))
     done = subprocess.run(

@@ -12,6 +12,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(700)]
 SECONDS_MAX = 120
 
 
+@pytest.mark.parametrize("signed", [False, True], indirect=True)
 def test_the_sdk(settings, node):
     java = environments.program("java", demanded=False)
     source = Path(__file__).with_name("java")

@@ -33,6 +33,7 @@ def javascript(settings, node):
     return run
 
 
+@pytest.mark.parametrize("signed", [False, True], indirect=True)
 def test_the_sdk(javascript, node):
     found = json.loads(javascript(Path(__file__).with_name("program.mjs")))
     assert found["url"].startswith(f"{node.url}/")
