@@ -254,7 +254,10 @@ def possible(bounds: Bounds) -> Bounds:
     wanted = bounds.connections + OTHER_FILES
     there = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     if soft != resource.RLIM_INFINITY and soft < there:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (there, hard))
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (there, hard))
+        except (OSError, ValueError):  # somebody who runs us does not want that
+            there = soft
     if there == wanted:
         return bounds
     fewer = max(there - OTHER_FILES, 1)
