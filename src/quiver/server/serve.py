@@ -123,6 +123,7 @@ class Node:
         server = await loop.create_server(
             lambda: Connection(config, self._state, self._traffic), sock=listener, backlog=BACKLOG,
             ssl=self._tls.context if self._tls is not None else None,
+            ssl_handshake_timeout=self._config.bounds.head_seconds if self._tls is not None else None,
         )  # fmt: skip
         host, port = listener.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -78,7 +78,9 @@ class Secure:
         self.folder = tmp_path
         self.put()
         config = tmp_path / "node.toml"
-        config.write_text(f"[tls]\ncert = '{tmp_path}/node.crt'\nkey = '{tmp_path}/node.key'\n")
+        config.write_text(
+            f"bounds.head_seconds = 3\ntls.cert = '{tmp_path}/node.crt'\ntls.key = '{tmp_path}/node.key'\n"
+        )
         self.node = start_node(tmp_path, "--config", str(config))
 
     def put(self, *names):
@@ -134,6 +136,12 @@ def test_plain_http_on_a_tls_port_gets_nothing(secure):
     ):
         ask(sock)
     assert secure.serial()
+
+
+def test_who_does_not_shake_hands_is_cut_off(secure):
+    with socket.create_connection(("127.0.0.1", secure.node.port), timeout=30) as sock:
+        sock.sendall(b"\x16\x03\x01")  # the first bytes of a handshake, and no more
+        assert sock.recv(100) == b""
 
 
 def test_a_new_certificate_is_shown_to_new_connections_and_old_ones_go_on(secure):

@@ -35,7 +35,7 @@ from quiver import limits
 from quiver.errors import InvalidRequest
 from quiver.server.auth.principal import Rule
 from quiver.server.auth.quotas import Quota
-from quiver.storage.files import DiskFiles, publish, translated
+from quiver.storage.files import DiskFiles, publishing, translated
 
 FILE_NAME: Final = "access.toml"  # in the data directory, unless the configuration says otherwise
 TOKEN: Final = re.compile(r"qvt_([0-9a-f]{16})_[A-Za-z0-9_-]{43}")
@@ -153,6 +153,8 @@ def load(path: Path) -> Access:
         access.check()
     except (msgspec.DecodeError, UnicodeDecodeError, InvalidRequest) as error:
         raise InvalidRequest(f"access file {path}: {error}") from None
+    except RecursionError:
+        raise InvalidRequest(f"access file {path}: something in it is too deep") from None
     return access
 
 
@@ -171,9 +173,18 @@ def _read(path: Path) -> bytes:
 
 
 def save(path: Path, access: Access) -> None:
-    """Replace the file at once and durably, with mode 0600."""
+    """Replace the file at once and durably, with mode 0600.
+
+    Written by root, it belongs to whom it has belonged to, or whose the directory is: to the node.
+    """
     access.check()
-    publish(DiskFiles(path.parent), path.name, [to_toml(access).encode()])
+    files = DiskFiles(path.parent)
+    with publishing(files, path.name) as file:
+        file.write(0, [to_toml(access).encode()])
+        if os.geteuid() == 0:
+            owner = (path if path.exists() else path.parent).stat()
+            os.chown(path.parent / file.name, owner.st_uid, owner.st_gid)
+    files.sync_directory()
 
 
 @contextmanager

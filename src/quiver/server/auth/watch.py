@@ -9,7 +9,7 @@ from quiver.errors import QuiverError
 from quiver.limits import ACCESS_CHECK_SECONDS
 from quiver.server import logs
 
-Stamp = tuple[tuple[int, int, int] | None, ...]
+Stamp = tuple[tuple[int, ...] | None, ...]
 
 
 class Refreshable(Protocol):
@@ -55,17 +55,17 @@ class Watch:
                 self._stamps[at] = seen
                 try:
                     each.refresh()
-                except QuiverError as error:
+                except (QuiverError, OSError) as error:
                     logs.event("kept what was read before", level=logging.ERROR, why=str(error))
 
 
 def stamp(watched: Refreshable) -> Stamp:
-    """What changes when a file is written or replaced."""
-    found: list[tuple[int, int, int] | None] = []
+    """What changes when a file is written, replaced or given to somebody else."""
+    found: list[tuple[int, ...] | None] = []
     for path in watched.files:
         try:
             status = path.stat()
-            found.append((status.st_mtime_ns, status.st_ino, status.st_size))
+            found.append((status.st_mtime_ns, status.st_ctime_ns, status.st_ino, status.st_size))
         except OSError:
             found.append(None)
     return tuple(found)

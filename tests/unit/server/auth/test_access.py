@@ -1,7 +1,9 @@
 """The access file: written and read, refused when wrong, replaced at once."""
 
+import os
 import stat
 import threading
+from contextlib import suppress
 from datetime import UTC, datetime
 
 import msgspec
@@ -84,6 +86,33 @@ def test_a_wrong_file_is_refused_and_says_where(tmp_path, text, says):
         access.load(path)
     assert str(path) in str(refused.value)
     assert "0123456789abcdef" not in str(refused.value), "an error shows no secret"
+
+
+@given(st.binary(max_size=200) | st.text(max_size=100).map(str.encode))
+def test_any_bytes_are_a_file_or_refused(tmp_path_factory, data):
+    path = write(tmp_path_factory.mktemp("any") / "access.toml", "")
+    path.write_bytes(data)
+    with suppress(InvalidRequest):
+        assert access.load(path).principals == {}
+
+
+def test_a_file_that_is_nested_too_deep_is_refused(tmp_path):
+    path = write(tmp_path / "access.toml", "principals = " + "[" * 100_000)
+    with pytest.raises(InvalidRequest, match=r"access\.toml"):
+        access.load(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_what_root_writes_belongs_to_whose_it_was(tmp_path):
+    os.chown(tmp_path, 12_345, 54_321)
+    path = tmp_path / "access.toml"
+    for _ in range(2):
+        access.save(path, Access())
+        assert (path.stat().st_uid, path.stat().st_gid) == (12_345, 54_321)
+    os.chown(path, 1_111, 2_222)
+    access.save(path, Access())
+    assert (path.stat().st_uid, path.stat().st_gid) == (1_111, 2_222)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
 @pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o644])

@@ -175,7 +175,7 @@ def test_a_file_that_others_can_read_is_not_taken_on(path, guard, caplog):
     assert guard.by_token(bearer(TOKEN)).name == "ann"
     assert "chmod 600" in str(told(caplog))
     path.chmod(0o600)
-    watch.check(anyway=True)
+    watch.check()
     with pytest.raises(Unauthenticated):
         guard.by_token(bearer(TOKEN))
 
