@@ -47,8 +47,8 @@ def stumble(self, value: object, failures: int) -> None:
         raise self.retry(countdown=1)
 
 
-@app.task(bind=True)
-def brood(self, value: object, gate: str) -> None:
+@app.task(reject_on_worker_lost=True)
+def brood(value: object, gate: str) -> None:
     """Work until a file appears."""
     write("begun", value=value, pid=os.getpid())
     end = time.monotonic() + GATE_SECONDS

@@ -173,6 +173,20 @@ def test_what_a_killed_worker_had_is_done_by_another(celery, left, tmp_path):
     assert len(celery.notes("begun")) == 8  # two of them for the second time
 
 
+def test_what_a_killed_child_had_is_done_by_its_sibling(celery, left, tmp_path):
+    """As the system does when memory is short; the worker hands the message back at once."""
+    gate = tmp_path / "gate"
+    celery.transport["visibility_timeout"] = 600
+    celery.worker()
+    celery.send(f"brood.delay('x', {str(gate)!r})")
+    celery.until(lambda: len(celery.notes("begun")) == 1)
+    os.kill(celery.notes("begun")[0]["pid"], signal.SIGKILL)
+    celery.until(lambda: len(celery.notes("begun")) == 2)
+    gate.touch()
+    celery.until(lambda: left() == 0)
+    assert celery.values("brood") == ["x"]
+
+
 def test_a_worker_that_goes_home_leaves_the_rest_to_others(celery, left, tmp_path):
     gate = tmp_path / "gate"
     first = celery.worker()
