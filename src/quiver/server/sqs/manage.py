@@ -1,7 +1,7 @@
 """Actions on queues: make, find, change, tag, purge, delete."""
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
+from base64 import b64decode, b64encode
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -148,13 +148,13 @@ def _page(
     page = names[: most or limits.SQS_PAGE_MAX]
     found: Output = {key: [call.url(name) for name in page]} if page else {}
     if most is not None and len(names) > len(page):
-        found["NextToken"] = urlsafe_b64encode(page[-1].encode()).decode()
+        found["NextToken"] = b64encode(page[-1].encode()).decode()
     return found
 
 
 def _untoken(token: str) -> str:
     try:
-        return urlsafe_b64decode(token.encode()).decode()
+        return b64decode(token, validate=True).decode()
     except ValueError:
         raise invalid_parameter("Invalid or expired next token.") from None
 

@@ -1,0 +1,278 @@
+"""Visibility, delays, waiting, deleting, and the counts of all that."""
+
+import json
+import socket
+import threading
+import time
+from http.client import HTTPConnection
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.server.nodes import start_node
+from tests.sqs.conftest import client
+from tests.sqs.faults import refused
+
+covers = pytest.mark.covers
+TEXT = "x"
+
+
+def send(sqs, url, *bodies, **options):
+    return [sqs.send_message(QueueUrl=url, MessageBody=body, **options) for body in bodies]
+
+
+def receive(sqs, url, **options):
+    return sqs.receive_message(QueueUrl=url, **options).get("Messages", [])
+
+
+def counts(sqs, url):
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+    return tuple(
+        int(found[f"ApproximateNumberOfMessages{kind}"]) for kind in ("", "NotVisible", "Delayed")
+    )
+
+
+@covers("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible",
+        "ApproximateNumberOfMessagesDelayed", "DeleteMessage")  # fmt: skip
+def test_counts_follow_messages_on_their_way(sqs, url):
+    send(sqs, url, "a", "b", "c")
+    send(sqs, url, "d", DelaySeconds=900)
+    assert counts(sqs, url) == (3, 0, 1)
+    got = receive(sqs, url, MaxNumberOfMessages=2)
+    assert counts(sqs, url) == (1, 2, 1)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=got[0]["ReceiptHandle"])
+    assert counts(sqs, url) == (1, 1, 1)
+
+
+def test_up_to_ten_at_a_time(sqs, url):
+    send(sqs, url, *map(str, range(12)))
+    assert len(receive(sqs, url)) == 1
+    got = receive(sqs, url, MaxNumberOfMessages=10)
+    assert [message["Body"] for message in got] == [str(at) for at in range(1, 11)]
+    assert len(receive(sqs, url, MaxNumberOfMessages=10)) == 1
+
+
+@covers("InvalidParameterValue")
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"MaxNumberOfMessages": 0}, "Value 0 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."),
+        ({"MaxNumberOfMessages": 11}, "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."),
+        ({"WaitTimeSeconds": 21}, "Value 21 for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20, if provided."),
+        ({"WaitTimeSeconds": -1}, "Value -1 for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20, if provided."),
+        ({"VisibilityTimeout": 43201}, None),
+        ({"VisibilityTimeout": -1}, None),
+        ({"ReceiveRequestAttemptId": "a"}, None),
+    ],
+)  # fmt: skip
+def test_receives_out_of_bounds_are_refused(sqs, url, options, text):
+    with refused("InvalidParameterValue", text, shape="InvalidParameterValueException"):
+        sqs.receive_message(QueueUrl=url, **options)
+
+
+def test_what_is_received_is_hidden_until_its_visibility_ends(sqs, make):
+    url = make(VisibilityTimeout="1")
+    (sent,) = send(sqs, url, "a")
+    assert receive(sqs, url)
+    assert not receive(sqs, url)
+    (again,) = receive(sqs, url, WaitTimeSeconds=5, VisibilityTimeout=60, AttributeNames=["All"])
+    assert again["MessageId"] == sent["MessageId"]
+    assert again["Attributes"]["ApproximateReceiveCount"] == "2"
+    assert not receive(sqs, url, WaitTimeSeconds=2)
+
+
+def test_a_visibility_of_zero_hides_nothing(sqs, url):
+    send(sqs, url, "a")
+    for count in ("1", "2", "3"):
+        (got,) = receive(sqs, url, VisibilityTimeout=0, AttributeNames=["All"])
+        assert got["Attributes"]["ApproximateReceiveCount"] == count
+
+
+@covers("ChangeMessageVisibility")
+def test_visibility_is_changed(sqs, url):
+    send(sqs, url, "a")
+    (got,) = receive(sqs, url, VisibilityTimeout=1)
+    sqs.change_message_visibility(
+        QueueUrl=url, ReceiptHandle=got["ReceiptHandle"], VisibilityTimeout=60
+    )
+    assert not receive(sqs, url, WaitTimeSeconds=2)
+    sqs.change_message_visibility(
+        QueueUrl=url, ReceiptHandle=got["ReceiptHandle"], VisibilityTimeout=0
+    )
+    assert receive(sqs, url)
+
+
+@covers("MessageNotInflight", "ReceiptHandleIsInvalid")
+def test_visibility_that_cannot_be_changed(sqs, url):
+    send(sqs, url, "a")
+    (got,) = receive(sqs, url)
+    receipt = got["ReceiptHandle"]
+
+    def change(handle, seconds):
+        sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=seconds)
+
+    with refused("InvalidParameterValue"):
+        change(receipt, 43201)
+    with refused("InvalidParameterValue"):
+        change(receipt, -1)
+    with refused("MissingParameter"):
+        sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=receipt)
+    with refused(
+        "ReceiptHandleIsInvalid", 'The input receipt handle "junk" is not a valid receipt handle.'
+    ):
+        change("junk", 1)
+    change(receipt, 0)
+    with refused("AWS.SimpleQueueService.MessageNotInflight", shape="MessageNotInflight"):
+        change(receipt, 10)
+    (again,) = receive(sqs, url)
+    receipt = again["ReceiptHandle"]
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=receipt)
+    text = (
+        f"Value {receipt} for parameter ReceiptHandle is invalid. Reason: Message does not exist or is "
+        "not available for visibility timeout change."
+    )
+    with refused("InvalidParameterValue", text):
+        change(receipt, 10)
+
+
+def test_the_sum_of_visibility_has_a_limit(sqs, url):
+    send(sqs, url, "a")
+    (got,) = receive(sqs, url)
+    time.sleep(1.1)  # the limit counts whole seconds since the receive
+    text = (
+        "Value 43200 for parameter VisibilityTimeout is invalid. Reason: Total VisibilityTimeout for "
+        "the message is beyond the limit [43200 seconds]"
+    )
+    with refused("InvalidParameterValue", text):
+        sqs.change_message_visibility(
+            QueueUrl=url, ReceiptHandle=got["ReceiptHandle"], VisibilityTimeout=43200
+        )
+
+
+@covers("ReceiptHandleIsInvalid")
+def test_deleting(sqs, make):
+    url = make()
+    send(sqs, url, "a")
+    (got,) = receive(sqs, url)
+    receipt = got["ReceiptHandle"]
+    for bad in ("garbage", receipt[:-2] + "AA", "ü", "x" * 2000):
+        text = f'The input receipt handle "{bad}" is not a valid receipt handle.'
+        with refused("ReceiptHandleIsInvalid", text):
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=bad)
+    with refused("MissingParameter"):
+        sqs.delete_message(QueueUrl=url, ReceiptHandle="")
+    with refused("ReceiptHandleIsInvalid"):
+        sqs.delete_message(QueueUrl=make(), ReceiptHandle=receipt)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=receipt)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=receipt)
+    assert counts(sqs, url) == (0, 0, 0)
+
+
+def test_an_old_receipt_still_deletes_on_a_standard_queue(sqs, url):
+    send(sqs, url, "a")
+    (got,) = receive(sqs, url, VisibilityTimeout=0)
+    assert counts(sqs, url) == (1, 0, 0)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=got["ReceiptHandle"])
+    assert counts(sqs, url) == (0, 0, 0)
+    assert not receive(sqs, url)
+
+
+@pytest.mark.parametrize("by_queue", [True, False])
+def test_delayed_messages_wake_who_waits(sqs, make, by_queue):
+    url = make(DelaySeconds="1" if by_queue else "0")
+    send(sqs, url, "late", **({} if by_queue else {"DelaySeconds": 1}))
+    assert not receive(sqs, url)
+    (got,) = receive(sqs, url, WaitTimeSeconds=10)
+    assert got["Body"] == "late"
+
+
+def test_a_messages_own_delay_wins(sqs, make):
+    url = make(DelaySeconds="900")
+    send(sqs, url, "now", DelaySeconds=0)
+    assert receive(sqs, url)
+    text = "Value 901 for parameter DelaySeconds is invalid. Reason: DelaySeconds must be >= 0 and <= 900."
+    with refused("InvalidParameterValue", text):
+        send(sqs, url, "x", DelaySeconds=901)
+    with refused("InvalidParameterValue"):
+        send(sqs, url, "x", DelaySeconds=-1)
+
+
+def test_who_waits_gets_what_comes(shared, sqs, url):
+    got = []
+    other = client(shared)
+    waiter = threading.Thread(target=lambda: got.extend(receive(other, url, WaitTimeSeconds=20)))
+    waiter.start()
+    time.sleep(0.2)
+    send(sqs, url, "here")
+    waiter.join(10)
+    assert [message["Body"] for message in got] == ["here"]
+    other.close()
+
+
+def test_the_queue_says_how_long_to_wait(sqs, make):
+    url = make(ReceiveMessageWaitTimeSeconds="1")
+    started = time.monotonic()
+    assert not receive(sqs, url)
+    assert time.monotonic() - started > 0.9
+    started = time.monotonic()
+    assert not receive(sqs, url, WaitTimeSeconds=0)
+    assert time.monotonic() - started < 0.9
+
+
+def test_a_client_that_goes_away_takes_no_message(shared, sqs, url):
+    address = urlsplit(shared.url)
+    connection = HTTPConnection(address.hostname, address.port)
+    connection.request(
+        "POST", "/", json.dumps({"QueueUrl": url, "WaitTimeSeconds": 20}),
+        {"X-Amz-Target": "AmazonSQS.ReceiveMessage", "Content-Type": "application/x-amz-json-1.0"},
+    )  # fmt: skip
+    time.sleep(0.3)
+    connection.sock.shutdown(socket.SHUT_RDWR)
+    connection.close()
+    time.sleep(0.3)
+    send(sqs, url, "for somebody else")
+    assert [message["Body"] for message in receive(sqs, url, WaitTimeSeconds=2)] == [
+        "for somebody else"
+    ]
+
+
+def test_a_node_that_ends_lets_go_of_those_who_wait(tmp_path):
+    with start_node(tmp_path) as node:
+        sqs = client(node)
+        url = sqs.create_queue(QueueName="q")["QueueUrl"]
+        got = []
+        waiter = threading.Thread(target=lambda: got.append(receive(sqs, url, WaitTimeSeconds=20)))
+        waiter.start()
+        time.sleep(0.5)
+        started = time.monotonic()
+        assert node.stop() == 0
+        waiter.join(10)
+        assert time.monotonic() - started < 10
+        assert got == [[]]
+        sqs.close()
+
+
+def test_a_queue_that_is_deleted_lets_go_of_those_who_wait(shared, sqs, url):
+    faults = []
+    other = client(shared)
+
+    def wait():
+        try:
+            receive(other, url, WaitTimeSeconds=20)
+        except other.exceptions.QueueDoesNotExist as error:
+            faults.append(error)
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    time.sleep(0.3)
+    sqs.delete_queue(QueueUrl=url)
+    waiter.join(10)
+    assert len(faults) == 1
+    other.close()
+
+
+def test_retention_lets_go_of_old_messages(sqs, make):
+    """The shortest that SQS has is a minute, so only the setting is looked at here."""
+    url = make(MessageRetentionPeriod="60")
+    found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["MessageRetentionPeriod"])
+    assert found["Attributes"] == {"MessageRetentionPeriod": "60"}
