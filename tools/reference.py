@@ -301,6 +301,14 @@ def make_metrics(labels: str) -> str:
     return "\n".join(["| name | kind | meaning |\n|---|---|---|", *rows])
 
 
+def make_sqs(part: str) -> str:
+    """What there is of SQS, and the tests that show it."""
+    from tools import sqs  # noqa: PLC0415  # when run as a script, it is found only then
+
+    names: list[str] = getattr(sqs, part.replace("-", "_"))()
+    return sqs.table(names)
+
+
 GENERATORS: dict[str, Callable[[str], str]] = {
     "limits": make_limits,
     "error-tree": make_error_tree,
@@ -311,6 +319,7 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "columns": make_columns,
     "cli": make_cli,
     "metrics": make_metrics,
+    "sqs": make_sqs,
 }
 
 
@@ -339,4 +348,5 @@ def main(argv: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    sys.path.insert(0, str(ROOT))
     sys.exit(main(sys.argv[1:]))

@@ -1,5 +1,7 @@
 """Ten at a time: what succeeds beside what fails, and what refuses the whole."""
 
+from typing import Any
+
 import pytest
 
 from tests.sqs.faults import refused
@@ -66,7 +68,7 @@ def call(sqs, action, url, entries):
     return getattr(sqs, action)(QueueUrl=url, Entries=entries)
 
 
-KINDS = {
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "send_message_batch": ("SendMessageBatchRequestEntry", {"MessageBody": "x"}),
     "delete_message_batch": ("DeleteMessageBatchRequestEntry", {"ReceiptHandle": "x"}),
     "change_message_visibility_batch": (

@@ -184,6 +184,7 @@ def test_sources_are_listed(sqs, make):
 
 def until(sqs, arn, status):
     """The newest task of a queue, once it has this status."""
+    task = None
     for _ in range(100):
         (task,) = sqs.list_message_move_tasks(SourceArn=arn)["Results"]
         if task["Status"] == status:

@@ -54,18 +54,20 @@ def test_up_to_ten_at_a_time(sqs, url):
 
 @covers("InvalidParameterValue")
 @pytest.mark.parametrize(
-    ("options", "text"),
+    ("options", "reason"),
     [
-        ({"MaxNumberOfMessages": 0}, "Value 0 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."),
-        ({"MaxNumberOfMessages": 11}, "Value 11 for parameter MaxNumberOfMessages is invalid. Reason: Must be between 1 and 10, if provided."),
-        ({"WaitTimeSeconds": 21}, "Value 21 for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20, if provided."),
-        ({"WaitTimeSeconds": -1}, "Value -1 for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20, if provided."),
+        ({"MaxNumberOfMessages": 0}, "Must be between 1 and 10, if provided."),
+        ({"MaxNumberOfMessages": 11}, "Must be between 1 and 10, if provided."),
+        ({"WaitTimeSeconds": 21}, "Must be >= 0 and <= 20, if provided."),
+        ({"WaitTimeSeconds": -1}, "Must be >= 0 and <= 20, if provided."),
         ({"VisibilityTimeout": 43201}, None),
         ({"VisibilityTimeout": -1}, None),
         ({"ReceiveRequestAttemptId": "a"}, None),
     ],
 )  # fmt: skip
-def test_receives_out_of_bounds_are_refused(sqs, url, options, text):
+def test_receives_out_of_bounds_are_refused(sqs, url, options, reason):
+    ((name, value),) = options.items()
+    text = f"Value {value} for parameter {name} is invalid. Reason: {reason}" if reason else None
     with refused("InvalidParameterValue", text, shape="InvalidParameterValueException"):
         sqs.receive_message(QueueUrl=url, **options)
 

@@ -204,7 +204,8 @@ def test_an_expired_receipt_is_an_error(sqs, fifo_url):
     send(sqs, fifo_url, "x")
     (got,) = receive(sqs, fifo_url, VisibilityTimeout=0)
     receipt = got["ReceiptHandle"]
-    text = f"Value {receipt} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
+    reason = "The receipt handle has expired."
+    text = f"Value {receipt} for parameter ReceiptHandle is invalid. Reason: {reason}"
     with refused("InvalidParameterValue", text):
         sqs.delete_message(QueueUrl=fifo_url, ReceiptHandle=receipt)
     (again,) = receive(sqs, fifo_url)

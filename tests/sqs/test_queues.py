@@ -18,7 +18,8 @@ def attributes(sqs, url, *names):
     )
 
 
-@covers("CreateQueue", "GetQueueAttributes", "All")
+@covers("CreateQueue", "GetQueueAttributes", "All", "QueueArn", "CreatedTimestamp",
+        "LastModifiedTimestamp")  # fmt: skip
 def test_a_new_queue_has_the_defaults(sqs, make):
     url = make()
     found = attributes(sqs, url)

@@ -3,5 +3,5 @@
 A queue is a topic, its consumers are the group `default`. `door` takes requests and gives answers,
 `shapes` says what there is in them, `query` reads forms and writes XML, `faults` are the errors.
 `queues` knows how a queue's attributes are kept in a topic, `messages` how a message's are kept in
-headers. The actions are in `manage`, `deliver` and `moves`.
+headers. The actions are in `manage`, `sending`, `receiving`, `settling` and `moves`.
 """

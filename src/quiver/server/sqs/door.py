@@ -21,7 +21,7 @@ from quiver.errors import QuiverError, StorageFailed
 from quiver.server.body import read_body
 from quiver.server.context import Context
 from quiver.server.requests import header
-from quiver.server.sqs import deliver, faults, manage, moves, query
+from quiver.server.sqs import faults, manage, moves, query, receiving, sending, settling
 from quiver.server.sqs.faults import Fault
 from quiver.server.sqs.service import Call, Service
 from quiver.server.sqs.shapes import INPUTS, Output
@@ -39,11 +39,11 @@ Action = Callable[[Call, Any], Awaitable[Output | None]]
 ACTIONS: Final[dict[str, Action]] = {
     "AddPermission": manage.add_permission,
     "CancelMessageMoveTask": moves.cancel_message_move_task,
-    "ChangeMessageVisibility": deliver.change_message_visibility,
-    "ChangeMessageVisibilityBatch": deliver.change_message_visibility_batch,
+    "ChangeMessageVisibility": settling.change_message_visibility,
+    "ChangeMessageVisibilityBatch": settling.change_message_visibility_batch,
     "CreateQueue": manage.create_queue,
-    "DeleteMessage": deliver.delete_message,
-    "DeleteMessageBatch": deliver.delete_message_batch,
+    "DeleteMessage": settling.delete_message,
+    "DeleteMessageBatch": settling.delete_message_batch,
     "DeleteQueue": manage.delete_queue,
     "GetQueueAttributes": manage.get_queue_attributes,
     "GetQueueUrl": manage.get_queue_url,
@@ -52,10 +52,10 @@ ACTIONS: Final[dict[str, Action]] = {
     "ListQueueTags": manage.list_queue_tags,
     "ListQueues": manage.list_queues,
     "PurgeQueue": manage.purge_queue,
-    "ReceiveMessage": deliver.receive_message,
+    "ReceiveMessage": receiving.receive_message,
     "RemovePermission": manage.remove_permission,
-    "SendMessage": deliver.send_message,
-    "SendMessageBatch": deliver.send_message_batch,
+    "SendMessage": sending.send_message,
+    "SendMessageBatch": sending.send_message_batch,
     "SetQueueAttributes": manage.set_queue_attributes,
     "StartMessageMoveTask": moves.start_message_move_task,
     "TagQueue": manage.tag_queue,

@@ -24,6 +24,7 @@ CODES: Final = {
     "MissingRequiredParameterException": "MissingParameter",
     "UnknownOperationException": "InvalidAction",
 }
+NOT_FOR_TYPE: Final = "The request include parameter that is not valid for this queue type."
 STATUSES: Final = {
     "AccessDeniedException": 403,
     "IncompleteSignature": 403,

@@ -1,0 +1,196 @@
+"""The action that receives."""
+
+import asyncio
+from typing import Any, Final
+
+from quiver import limits
+from quiver.client.aio import run
+from quiver.client.flows import deliveries
+from quiver.client.results import AsyncDelivery
+from quiver.errors import ReceiptError
+from quiver.node.shard import TopicHandle
+from quiver.server.requests import until_gone
+from quiver.server.sqs import messages, queues, shapes
+from quiver.server.sqs.faults import NOT_FOR_TYPE, invalid, unknown_attribute
+from quiver.server.sqs.queues import Queue
+from quiver.server.sqs.sending import FIRST_SEQUENCE
+from quiver.server.sqs.service import Call, Repeatable
+from quiver.server.sqs.shapes import Output
+
+SYSTEM: Final = (
+    "SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp",
+    "SequenceNumber", "MessageDeduplicationId", "MessageGroupId", "AWSTraceHeader",
+    "DeadLetterQueueSourceArn",
+)  # fmt: skip
+ATTEMPT_MS: Final = 300_000
+
+
+async def receive_message(call: Call, request: shapes.ReceiveMessage) -> Output:
+    handle = await call.topic(request.queue_url, "receive")
+    queue, bounds = call.service.look(handle), call.bounds
+    names = [*(request.attribute_names or ()), *(request.message_system_attribute_names or ())]
+    for name in names:
+        if name != "All" and name not in SYSTEM and name not in queues.KNOWN:
+            raise unknown_attribute(name)
+    most = _within(
+        request.max_number_of_messages, 1, "MaxNumberOfMessages", 1, bounds.receive_messages
+    )
+    visibility = _within(
+        request.visibility_timeout, queue.visibility, "VisibilityTimeout", 0,
+        bounds.visibility_seconds,
+    )  # fmt: skip
+    wait = request.wait_time_seconds
+    if wait is None:
+        wait = queue.wait
+    elif not 0 <= wait <= bounds.wait_seconds:
+        raise invalid(
+            wait, "WaitTimeSeconds", f"Must be >= 0 and <= {bounds.wait_seconds}, if provided."
+        )
+    attempt = request.receive_request_attempt_id
+    if attempt is not None and not queue.fifo:
+        raise invalid(attempt, "ReceiveRequestAttemptId", NOT_FOR_TYPE)
+    if attempt is not None:
+        messages.check_token(attempt, "ReceiveRequestAttemptId")
+        again = await _again(call, handle, attempt, visibility)
+        if again is not None:
+            return {"Messages": again}
+    got = await _receive(call, handle, queue, most, visibility, wait)
+    found = [_message(call, handle, queue, one, names, request) for one in got]
+    if attempt is not None and found:
+        _remember(call, handle, attempt, [one.receipt for one in got], found)
+    if got:
+        metrics, now_ms = call.service.context.metrics, call.service.now_ms()
+        for one in got:
+            metrics.age(handle.name, max(now_ms - one.created_ms, 0) / 1000)
+    return {"Messages": found} if found else {}
+
+
+def _within(value: int | None, default: int, name: str, low: int, high: int) -> int:
+    if value is None:
+        return default
+    if not low <= value <= high:
+        raise invalid(value, name, f"Must be between {low} and {high}, if provided.")
+    return value
+
+
+async def _receive(
+    call: Call, handle: TopicHandle, queue: Queue, most: int, visibility: int, wait: int
+) -> list[AsyncDelivery]:
+    """Lease messages; one that is given for no time at all is given back at once."""
+    flows = call.service.flows
+    lease = visibility or limits.SQS_INSTANT_SECONDS
+    per_key = most if queue.fifo else 1
+
+    async def receive(wait: int) -> list[AsyncDelivery]:
+        grant, held = await run(
+            flows.receive(handle.name, queues.GROUP, most, lease, wait, "", per_key=per_key)
+        )
+        if not grant.received.slices:
+            return []
+        if grant.source.at_hand:
+            return deliveries(AsyncDelivery, _no_settle, grant, held)
+        return await asyncio.to_thread(deliveries, AsyncDelivery, _no_settle, grant, held)
+
+    got = await receive(0)
+    if not got and wait:
+        with call.principal.waiting():
+            got = await until_gone(call.request, receive(wait))
+    if got and not visibility:
+        await run(flows.settle("nack", got, delay=0))
+    return got
+
+
+def _no_settle(*_: Any, **__: Any) -> None:
+    raise AssertionError("deliveries of SQS are settled by receipt")
+
+
+def _message(
+    call: Call, handle: TopicHandle, queue: Queue, one: AsyncDelivery, names: list[str],
+    request: shapes.ReceiveMessage,
+) -> Output:  # fmt: skip
+    text, encoded = messages.to_text(one.body)
+    attributes, extra = messages.from_headers(one.headers)
+    if encoded:
+        attributes[messages.ENCODING] = shapes.Attribute(data_type="String", string_value="base64")
+    found: Output = {
+        "MessageId": call.service.message_id(*one.place),
+        "ReceiptHandle": one.receipt,
+        "MD5OfBody": messages.digest(text.encode()),
+        "Body": text,
+    }
+    system = _system(call, handle, queue, one, extra)
+    if "All" not in names:
+        system = {name: system[name] for name in names if name in system}
+    if system:
+        found["Attributes"] = system
+    wanted = messages.chosen(attributes, request.message_attribute_names or ())
+    if wanted:
+        found["MD5OfMessageAttributes"] = messages.digest_attributes(wanted)
+        found["MessageAttributes"] = messages.shown(wanted)
+    return found
+
+
+def _system(
+    call: Call, handle: TopicHandle, queue: Queue, one: AsyncDelivery, extra: messages.Extra
+) -> dict[str, str]:
+    service = call.service
+    now_ms = service.now_ms()
+    place = (handle.number, one.partition, one.offset)
+    first_ms, _ = service.received.get(place) or (now_ms, 0)
+    service.received.put(place, (first_ms, now_ms))
+    sent_ms, count = one.created_ms, one.attempt
+    origin = one.origin
+    buried = origin is not None and origin.topic != queue.name
+    if origin is not None and buried:
+        known = service.flows.known(origin.topic)
+        buried = known is None or known.policy.dead_letter == queue.name
+        if buried:
+            count += origin.attempts
+        if buried and queue.fifo:  # on standard queues a dead letter keeps its time
+            sent_ms = origin.time_ms
+    found = {
+        "SenderId": extra.sender or call.bounds.account,
+        "SentTimestamp": str(sent_ms),
+        "ApproximateReceiveCount": str(count),
+        "ApproximateFirstReceiveTimestamp": str(first_ms),
+    }
+    if queue.fifo:
+        found["SequenceNumber"] = str(FIRST_SEQUENCE + one.offset)
+        if extra.dedup_id is not None:
+            found["MessageDeduplicationId"] = extra.dedup_id
+    if one.key is not None:
+        found["MessageGroupId"] = one.key
+    if extra.trace is not None:
+        found["AWSTraceHeader"] = extra.trace
+    if origin is not None and buried:
+        found["DeadLetterQueueSourceArn"] = call.arn(origin.topic)
+    return found
+
+
+def _remember(
+    call: Call, handle: TopicHandle, attempt: str, receipts: list[str], found: list[Output]
+) -> None:
+    service = call.service
+    until_ms = service.now_ms() + ATTEMPT_MS
+    service.attempts.put((handle.number, attempt), Repeatable(until_ms, receipts, found))
+    for receipt in receipts:
+        service.attempt_of.put(receipt, (handle.number, attempt))
+
+
+async def _again(
+    call: Call, handle: TopicHandle, attempt: str, visibility: int
+) -> list[Output] | None:
+    """What this attempt was given before, if nobody has touched it since; it is hidden anew."""
+    service = call.service
+    known = service.attempts.get((handle.number, attempt))
+    if known is None:
+        return None
+    if known.until_ms > service.now_ms() and visibility:
+        try:
+            await run(service.flows.settle("extend", known.receipts, lease=visibility))
+        except ReceiptError:
+            pass
+        else:
+            return known.messages
+    service.attempts.pop((handle.number, attempt))
+    return None

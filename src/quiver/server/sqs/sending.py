@@ -1,0 +1,173 @@
+"""Actions that send."""
+
+from collections.abc import Sequence
+from hashlib import blake2b, sha256
+from typing import Final
+
+from quiver.batches.rows import Row, make_row
+from quiver.client.aio import finished
+from quiver.errors import QuiverError
+from quiver.node.shard import TopicHandle
+from quiver.server.sqs import faults, messages, shapes
+from quiver.server.sqs.batching import Results, entries_of
+from quiver.server.sqs.faults import NOT_FOR_TYPE, Fault, invalid, invalid_parameter, missing
+from quiver.server.sqs.queues import Queue
+from quiver.server.sqs.service import Call
+from quiver.server.sqs.shapes import Output, Sendable
+
+FIRST_SEQUENCE: Final = 10**19  # so that sequence numbers have 20 digits
+
+
+class Parcel:
+    """A checked message on its way: what is stored, and what its sender is told."""
+
+    __slots__ = ("digests", "nbytes", "row")
+
+    def __init__(self, call: Call, queue: Queue, message: Sendable) -> None:
+        text = message.message_body
+        if not text:
+            raise missing("MessageBody")
+        messages.check_body(text)
+        body = text.encode()
+        attributes = message.message_attributes
+        self.nbytes = len(body)
+        self.digests = {"MD5OfMessageBody": messages.digest(body)}
+        if attributes:
+            self.nbytes += messages.check_attributes(attributes)
+            self.digests["MD5OfMessageAttributes"] = messages.digest_attributes(attributes)
+        trace = call.trace
+        system = message.message_system_attributes
+        if system:
+            trace = messages.check_system(system)
+            self.digests["MD5OfMessageSystemAttributes"] = messages.digest_attributes(system)
+        delay = _delay(call, queue, message)
+        group, dedup_id = _fifo_ids(queue, message, body)
+        sender = None if call.service.context.guard.open else call.principal.name
+        headers = messages.to_headers(attributes, dedup_id, trace, sender)
+        self.row: Row = make_row(
+            body, key=group, headers=headers, delay=delay or None,
+            dedup_id=_dedup_key(queue, group, dedup_id),
+        )  # fmt: skip
+
+    def check_size(self, queue: Queue) -> None:
+        """Refuse more than the queue takes."""
+        if self.nbytes > queue.max_bytes:
+            raise invalid_parameter(
+                "One or more parameters are invalid. Reason: Message must be shorter than "
+                f"{queue.max_bytes} bytes."
+            )
+
+
+def _delay(call: Call, queue: Queue, message: Sendable) -> int:
+    delay, most = message.delay_seconds, call.bounds.delay_seconds
+    if delay is None:
+        return queue.delay
+    if not 0 <= delay <= most:
+        raise invalid(delay, "DelaySeconds", f"DelaySeconds must be >= 0 and <= {most}.")
+    if queue.fifo:
+        if delay:
+            raise invalid(delay, "DelaySeconds", NOT_FOR_TYPE)
+        return queue.delay
+    return delay
+
+
+def _fifo_ids(queue: Queue, message: Sendable, body: bytes) -> tuple[str | None, str | None]:
+    """Message group and deduplication id."""
+    group, dedup_id = message.message_group_id, message.message_deduplication_id
+    if not queue.fifo:
+        if dedup_id is not None:
+            raise invalid(dedup_id, "MessageDeduplicationId", NOT_FOR_TYPE)
+        if group is not None:
+            messages.check_token(group, "MessageGroupId")
+        return group, None
+    if group is None:
+        raise missing("MessageGroupId")
+    messages.check_token(group, "MessageGroupId")
+    if dedup_id is not None:
+        messages.check_token(dedup_id, "MessageDeduplicationId")
+    elif queue.content_dedup:
+        dedup_id = sha256(body).hexdigest()
+    else:
+        raise invalid_parameter(
+            "The queue should either have ContentBasedDeduplication enabled or "
+            "MessageDeduplicationId provided explicitly"
+        )
+    return group, dedup_id
+
+
+def _dedup_key(queue: Queue, group: str | None, dedup_id: str | None) -> str | None:
+    """What the topic knows the message by: its id, if all of the queue is looked at, from its start."""
+    if dedup_id is None or not (queue.by_group or queue.purges):
+        return dedup_id
+    scope = group if queue.by_group else ""
+    parts = f"{queue.purges}\0{scope}\0{dedup_id}".encode()
+    return "sqs-" + blake2b(parts, digest_size=16).hexdigest()
+
+
+async def _send(
+    call: Call, handle: TopicHandle, queue: Queue, parcels: Sequence[Parcel]
+) -> list[Output | Fault]:
+    """Store messages, all in one commit if nobody else is in between; each has its own answer."""
+    flows = call.service.flows
+    tickets = [flows.shard.send_row(handle, parcel.row, sync=True) for parcel in parcels]
+    for ticket in tickets:
+        ticket.submit()
+    answers: list[Output | Fault] = []
+    for parcel, ticket in zip(parcels, tickets, strict=True):
+        await finished(ticket)
+        try:
+            placed, at = ticket.get()
+        except QuiverError as error:
+            answers.append(faults.of(error))
+            continue
+        answer: Output = {
+            **parcel.digests,
+            "MessageId": call.service.message_id(placed.index, placed.row + at),
+        }
+        if queue.fifo:
+            answer["SequenceNumber"] = str(FIRST_SEQUENCE + placed.offset + at)
+        answers.append(answer)
+    return answers
+
+
+async def send_message(call: Call, request: shapes.SendMessage) -> Output:
+    handle = await call.topic(request.queue_url, "send")
+    queue = call.service.look(handle)
+    parcel = Parcel(call, queue, request)
+    parcel.check_size(queue)
+    (answer,) = await _send(call, handle, queue, [parcel])
+    if isinstance(answer, Fault):
+        raise answer
+    return answer
+
+
+async def send_message_batch(call: Call, request: shapes.SendMessageBatch) -> Output:
+    handle = await call.topic(request.queue_url, "send")
+    queue = call.service.look(handle)
+    entries = entries_of(call, request.entries, "SendMessageBatchRequestEntry")
+    results = Results()
+    parcels: dict[str, Parcel] = {}
+    for name, entry in entries.items():
+        try:
+            parcels[name] = Parcel(call, queue, entry)
+        except Fault as fault:
+            results.fail(name, fault)
+    total, most = sum(parcel.nbytes for parcel in parcels.values()), call.bounds.message_bytes
+    if total > most:
+        raise Fault(
+            "BatchRequestTooLong",
+            f"Batch requests cannot be longer than {most} bytes. You have sent {total} bytes.",
+        )
+    for name in list(parcels):
+        try:
+            parcels[name].check_size(queue)
+        except Fault as fault:
+            results.fail(name, fault)
+            del parcels[name]
+    answers = await _send(call, handle, queue, list(parcels.values()))
+    for name, answer in zip(parcels, answers, strict=True):
+        if isinstance(answer, Fault):
+            results.fail(name, answer)
+        else:
+            results.succeed(name, answer)
+    return results.output(entries)

@@ -1,0 +1,170 @@
+"""Actions that delete messages or change how long they are hidden."""
+
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+from quiver.client.aio import run
+from quiver.errors import ReceiptError, ReceiptExpired
+from quiver.model.commands import Discard, Pick
+from quiver.node.engine import Engine
+from quiver.node.receipts import Receipt, verify
+from quiver.node.shard import TopicHandle
+from quiver.server.sqs import queues, shapes
+from quiver.server.sqs.batching import Results, entries_of
+from quiver.server.sqs.faults import Fault, bad_receipt, invalid, missing
+from quiver.server.sqs.service import Call
+from quiver.server.sqs.shapes import Output
+
+
+def _receipt(call: Call, handle: TopicHandle, text: str | None) -> Receipt:
+    if not text:
+        raise missing("ReceiptHandle")
+    try:
+        receipt = verify(text, call.service.flows.shard.secret)
+    except ReceiptError:
+        raise bad_receipt(text) from None
+    if receipt.topic != handle.number:
+        raise bad_receipt(text)
+    return receipt
+
+
+def _touched(call: Call, texts: Sequence[str]) -> None:
+    """A message was deleted or its visibility changed: no attempt is given it again."""
+    for text in texts:
+        key = call.service.attempt_of.pop(text)
+        if key is not None:
+            call.service.attempts.pop(key)
+
+
+async def delete_message(call: Call, request: shapes.DeleteMessage) -> None:
+    handle = await call.topic(request.queue_url, "receive")
+    text = request.receipt_handle
+    receipt = _receipt(call, handle, text)
+    assert text is not None
+    for fault in (await _delete(call, handle, {text: receipt})).values():
+        raise fault
+
+
+async def delete_message_batch(call: Call, request: shapes.DeleteMessageBatch) -> Output:
+    handle = await call.topic(request.queue_url, "receive")
+    entries = entries_of(call, request.entries, "DeleteMessageBatchRequestEntry")
+    results = Results()
+    receipts: dict[str, Receipt] = {}
+    for name, entry in entries.items():
+        try:
+            receipts[entry.receipt_handle or ""] = _receipt(call, handle, entry.receipt_handle)
+        except Fault as fault:
+            results.fail(name, fault)
+    refused = await _delete(call, handle, receipts) if receipts else {}
+    for name, entry in entries.items():
+        text = entry.receipt_handle or ""
+        if text in refused:
+            results.fail(name, refused[text])
+        elif text in receipts:
+            results.succeed(name)
+    return results.output(entries)
+
+
+async def _delete(
+    call: Call, handle: TopicHandle, receipts: dict[str, Receipt]
+) -> dict[str, Fault]:
+    """Settle messages. Of an expired receipt, FIFO queues complain; others still delete if they can."""
+    _touched(call, list(receipts))
+    refused: dict[str, Fault] = {}
+    for text in await _settle(call, "ack", list(receipts)):
+        receipt = receipts[text]
+        if not await run(call.service.flows.asked(partial(_waits, receipt=receipt))):
+            continue  # deleted before
+        if call.service.look(handle).fifo:
+            refused[text] = invalid(text, "ReceiptHandle", "The receipt handle has expired.")
+        else:
+            await _discard(call, handle, receipt)
+    for receipt in receipts.values():
+        call.service.received.pop((receipt.topic, receipt.partition, receipt.offset))
+    return refused
+
+
+async def _settle(call: Call, action: Any, texts: list[str], **options: Any) -> Sequence[str]:
+    """Settle by receipts; those that have expired."""
+    try:
+        await run(call.service.flows.settle(action, texts, **options))
+    except ReceiptExpired as expired:
+        return expired.refused
+    return ()
+
+
+def _waits(engine: Engine, receipt: Receipt) -> bool:
+    """Whether the message is still to be delivered, or is with somebody else."""
+    topic = engine.core.topics.get(receipt.topic)
+    group = topic.groups.get(queues.GROUP) if topic is not None else None
+    if group is None or group.number != receipt.group:
+        return False
+    return receipt.offset not in group.views[receipt.partition].settled
+
+
+async def _discard(call: Call, handle: TopicHandle, receipt: Receipt) -> None:
+    """Delete a message that is visible again; if other groups want it too, they come first."""
+    flows = call.service.flows
+    groups = await run(flows.asked(lambda engine: len(engine.core.topics[receipt.topic].groups)))
+    if groups == 1:
+        picks = (Pick(receipt.partition, ((receipt.offset, receipt.offset + 1),)),)
+        await run(flows.move(handle.name, Discard(receipt.topic, picks)))
+
+
+async def change_message_visibility(call: Call, request: shapes.ChangeMessageVisibility) -> None:
+    handle = await call.topic(request.queue_url, "receive")
+    await _change(call, handle, request.receipt_handle, request.visibility_timeout)
+
+
+async def change_message_visibility_batch(
+    call: Call, request: shapes.ChangeMessageVisibilityBatch
+) -> Output:
+    handle = await call.topic(request.queue_url, "receive")
+    entries = entries_of(call, request.entries, "ChangeMessageVisibilityBatchRequestEntry")
+    results = Results()
+
+    async def change(name: str, entry: shapes.ChangeMessageVisibilityBatchRequestEntry) -> None:
+        try:
+            await _change(call, handle, entry.receipt_handle, entry.visibility_timeout)
+        except Fault as fault:
+            results.fail(name, fault)
+        else:
+            results.succeed(name)
+
+    await asyncio.gather(*(change(name, entry) for name, entry in entries.items()))
+    return results.output(entries)
+
+
+async def _change(call: Call, handle: TopicHandle, text: str | None, seconds: int | None) -> None:
+    receipt = _receipt(call, handle, text)
+    assert text is not None
+    if seconds is None:
+        raise missing("VisibilityTimeout")
+    most = call.bounds.visibility_seconds
+    if not 0 <= seconds <= most:
+        raise invalid(seconds, "VisibilityTimeout", f"Must be between 0 and {most}, if provided.")
+    _, last_ms = call.service.received.get((receipt.topic, receipt.partition, receipt.offset)) or (
+        0,
+        call.service.now_ms(),
+    )
+    if seconds + (call.service.now_ms() - last_ms) // 1000 > most:
+        raise invalid(
+            seconds,
+            "VisibilityTimeout",
+            f"Total VisibilityTimeout for the message is beyond the limit [{most} seconds]",
+        )
+    _touched(call, [text])
+    if seconds:
+        refused = await _settle(call, "extend", [text], lease=seconds)
+    else:
+        refused = await _settle(call, "nack", [text], delay=0)
+    if not refused:
+        return
+    if await run(call.service.flows.asked(partial(_waits, receipt=receipt))):
+        raise Fault("MessageNotInflight", "The message referred to is not in flight.")
+    raise invalid(
+        text, "ReceiptHandle",
+        "Message does not exist or is not available for visibility timeout change.",
+    )  # fmt: skip

@@ -1,0 +1,88 @@
+"""What of SQS there is, and which tests show it: the model of botocore against `covers` marks.
+
+A test says what it shows with `@pytest.mark.covers("SendMessage", …)`. Everything in the model must
+be shown by some test, or be in `NEVER` with the reason.
+"""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from botocore.model import ServiceModel
+from botocore.session import Session
+
+TESTS = Path(__file__).resolve().parents[1] / "tests" / "sqs"
+NOT_MODELLED = (
+    "InvalidParameterValue", "MissingParameter", "SerializationException", "UnknownOperation",
+)  # fmt: skip
+KMS = "there are no keys: what is said about them is kept and echoed"
+NEVER = {
+    "KmsAccessDenied": KMS,
+    "KmsDisabled": KMS,
+    "KmsInvalidKeyUsage": KMS,
+    "KmsInvalidState": KMS,
+    "KmsNotFound": KMS,
+    "KmsOptInRequired": KMS,
+    "KmsThrottled": KMS,
+    "InvalidSecurity": "who asks is checked before: see the errors of access",
+    "InvalidIdFormat": "AWS has given it up for ReceiptHandleIsInvalid",
+    "OverLimit": "when there are as many topics as a node may have",
+    "RequestThrottled": "a quota of the principal, or the node's own bounds",
+}
+
+
+def model() -> ServiceModel:
+    """SQS as botocore describes it."""
+    return Session().get_service_model("sqs")
+
+
+def actions() -> list[str]:
+    """All actions."""
+    return list(model().operation_names)
+
+
+def queue_attributes() -> list[str]:
+    """All attributes of queues."""
+    return list(model().shape_for("QueueAttributeName").enum)
+
+
+def message_attributes() -> list[str]:
+    """All attributes that a queue gives to messages."""
+    return list(model().shape_for("MessageSystemAttributeName").enum)
+
+
+def errors() -> list[str]:
+    """All errors, and those that the model leaves out."""
+    return sorted({*(shape.name for shape in model().error_shapes), *NOT_MODELLED})
+
+
+def shown() -> dict[str, list[str]]:
+    """What tests show, and their names as sentences."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(TESTS.glob("test_*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef):
+                for name in _covered(node):
+                    sentence = node.name.removeprefix("test_").replace("_", " ")
+                    found.setdefault(name, []).append(sentence)
+    return found
+
+
+def _covered(test: ast.FunctionDef) -> Iterator[str]:
+    for mark in test.decorator_list:
+        if (
+            isinstance(mark, ast.Call)
+            and isinstance(mark.func, ast.Name)
+            and mark.func.id == "covers"
+        ):
+            yield from (str(arg.value) for arg in mark.args if isinstance(arg, ast.Constant))
+
+
+def table(names: list[str]) -> str:
+    """A table of these names and what shows them."""
+    found = shown()
+    lines = ["| | shown by |", "|---|---|"]
+    for name in names:
+        proof = " · ".join(found.get(name, ())) or f"*{NEVER[name]}*"
+        lines.append(f"| `{name}` | {proof} |")
+    return "\n".join(lines)
