@@ -14,11 +14,10 @@ from tests.unit.server.auth.requests import changed
 BIRD = "canary5ecret"  # part of everything that nobody must see
 
 
-@pytest.fixture(scope="module")
-def guarded(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("node")
-    (folder / "node.toml").write_text("[log]\nlevel = 'debug'\n")
-    started = Guarded(folder, rules(), "--config", str(folder / "node.toml"))
+@pytest.fixture
+def guarded(tmp_path):
+    (tmp_path / "node.toml").write_text("[log]\nlevel = 'debug'\n")
+    started = Guarded(tmp_path, rules(), "--config", str(tmp_path / "node.toml"))
     assert started("PUT", f"/v1/topics/{TOPIC}", {}, who="admin").status == 200
     yield started
     started.close()
@@ -63,7 +62,8 @@ def refused_signatures(guarded):
         yield guarded.send("POST", "/", body, {**headers, "X-Amz-Security-Token": BIRD})
 
 
-def test_refused_credentials_are_not_repeated(guarded):
+def show_credentials(guarded):
+    """Nothing of what is refused is repeated."""
     answers = [*refused_credentials(guarded), *refused_signatures(guarded)]
     assert {answer.status for answer in answers} <= {401, 403, 404}
     for answer in answers:
@@ -71,7 +71,7 @@ def test_refused_credentials_are_not_repeated(guarded):
         assert BIRD not in str(answer.headers)
 
 
-def test_what_is_sent_is_not_logged(guarded):
+def send_things(guarded):
     """Messages, and bodies that are no messages, of those who may send."""
     message = {"body": BIRD, "key": BIRD, "headers": {"x": BIRD}, "dedup_id": BIRD}
     path = f"/v1/topics/{TOPIC}/messages"
@@ -98,7 +98,7 @@ def test_what_is_sent_is_not_logged(guarded):
     assert guarded("POST", "/v1/sql", question, who="admin").status == 404
 
 
-def test_what_is_no_http_is_not_logged(guarded):
+def send_what_is_no_http(guarded):
     for data in (BIRD.encode() * 10, f"GET /{' '}{BIRD} HTTP/9\r\nX: {BIRD}\r\n\r\n".encode()):
         with socket.create_connection(("127.0.0.1", guarded.node.port), timeout=30) as sock:
             sock.sendall(data)
@@ -106,8 +106,7 @@ def test_what_is_no_http_is_not_logged(guarded):
             assert BIRD.encode() not in sock.recv(100_000)
 
 
-def test_an_access_file_is_not_repeated_in_the_log(guarded):
-    """This comes last: it looks at everything that was told until now."""
+def break_the_access_file(guarded):
     good = guarded.path.read_text()
     for wrong in (f"secret = '{BIRD}'", f"[principals.ann]\nkeys = [{{id = '{BIRD}', secret = '{BIRD}'}}]",
                   f"[principals.ann]\nallow = ['send:x']\n{BIRD}", f"principals = '{BIRD}"):  # fmt: skip
@@ -118,6 +117,12 @@ def test_an_access_file_is_not_repeated_in_the_log(guarded):
     guarded.node.signal(signal.SIGHUP)
     guarded.node.logged("access read")
 
+
+def test_secrets_go_in_by_every_way_and_come_out_nowhere(guarded):
+    show_credentials(guarded)
+    send_things(guarded)
+    send_what_is_no_http(guarded)
+    break_the_access_file(guarded)
     metrics = guarded("GET", "/metrics", who="admin")
     assert metrics.status == 200
     guarded.node.stop()
