@@ -85,7 +85,7 @@ class Lease:
 class View:
     """What both kinds of view share."""
 
-    __slots__ = ("_lapsed", "blocked_until_ms", "due", "expired", "leased", "leases", "next",
+    __slots__ = ("_lapsed", "_spoiled", "blocked_until_ms", "due", "expired", "leased", "leases", "next",
                  "partition", "settled")  # fmt: skip
 
     def __init__(self, partition: Partition, start: int, lapsed: Lapsed) -> None:
@@ -95,6 +95,7 @@ class View:
         self.settled = OffsetSet.below(start)
         self.next = start
         self.due: list[Waiting] = []
+        self._spoiled = False  # `due` may name what is settled; not a part of the state
         self.leases: dict[int, Lease] = {}
         self.leased = 0
         self.expired = 0  # messages whose time to live ended, since the view began
@@ -238,6 +239,7 @@ class View:
     def drop(self, start: int, end: int, now_ms: int) -> None:
         """These are gone without having been delivered; the places that name them will skip them."""
         self.settled.add(start, end)
+        self._spoiled = bool(self.due)
         if self.next in self.settled:
             self.blocked_until_ms = 0
 
@@ -271,6 +273,8 @@ class View:
 
     def waiting(self, now_ms: int) -> int:
         """How many messages wait for a time that has not come."""
+        if not self._spoiled:
+            return sum([end - start for due, start, end, _ in self.due if due > now_ms])
         return sum(
             high - low
             for due, start, end, _ in self.due
@@ -285,6 +289,7 @@ class View:
             room -= end - start
             for low, high in self.settled.gaps(start, end):
                 self._back(low, high, attempts, now_ms)
+        self._spoiled = self._spoiled and bool(self.due)
 
     def check(self) -> None:
         """Every offset below `next` is in exactly one place."""
@@ -292,6 +297,7 @@ class View:
         assert self.leased == sum(end - start for start, end in held)
         assert all(lease.held for lease in self.leases.values())
         waits = [(start, end) for _, start, end, _ in self.due]
+        assert self._spoiled or not any(self._any_settled(start, end) for start, end in waits)
         places = [
             gap
             for start, end in [*held, *waits, *self.ready_ranges()]
@@ -302,6 +308,9 @@ class View:
         ), "an offset is in two places"
         assert merge(places) == list(self.settled.gaps(0, self.next)), "an offset is nowhere"
         assert all(self.settled.covers(a, b) is False for a, b in held)
+
+    def _any_settled(self, start: int, end: int) -> bool:
+        return list(self.settled.gaps(start, end)) != [(start, end)]
 
     def dump(self) -> list[Any]:
         """As plain data."""
@@ -314,6 +323,7 @@ class View:
         settled, self.next, due, leases, self.expired, self.blocked_until_ms, ready = data
         self.settled = OffsetSet.load(settled)
         self.due = [(when, start, end, attempts) for when, start, end, attempts in due]
+        self._spoiled = any(self._any_settled(start, end) for _, start, end, _ in self.due)
         self.leases = {epoch: Lease(epoch, consumer, held) for epoch, consumer, held in leases}
         self.leased = sum(p[1] - p[0] for lease in self.leases.values() for p in lease.held)
         self._load_ready(ready)
