@@ -117,6 +117,16 @@ ARROW_HEAD_BYTES_MAX: Final = 64 * KIB  # of each: ours need a few hundred
 INLINE_BYTES_MAX: Final = 32 * KIB  # decoded in the event loop; more goes to a thread
 COMPRESS_BYTES_MIN: Final = 4 * KIB  # smaller bodies are sent as they are
 
+# -- the client of a node --------------------------------------------------------------------------
+PATIENCE_REMOTE_SECONDS: Final = 30.0  # how long a call is tried again before it fails
+OPEN_REMOTE_SECONDS: Final = 5.0  # less for the first: a wrong address should be noticed
+CONNECT_SECONDS_MAX: Final = 5.0  # to open one connection
+ANSWER_SECONDS_MAX: Final = 60.0  # from a request to its answer, besides what it asks to wait
+BACKOFF_SECONDS_MIN: Final = 0.05  # before the second attempt; doubled with each further one
+BACKOFF_SECONDS_MAX: Final = 2.0
+POOL_CONNECTIONS_MAX: Final = 100  # of one link; each waiting receive has one
+POOL_IDLE_SECONDS: Final = 30.0  # shorter than the node's, so that it is not cut while in use
+
 # -- the ledger ------------------------------------------------------------------------------------
 LEDGER_ROWS_MAX: Final = 200_000  # in memory; a snapshot then writes them out: 24 MB
 LEDGER_CHARS_MAX: Final = 16 * MIB  # of the texts of those rows: names, and reasons of failures

@@ -9,7 +9,7 @@ import pytest
 
 from quiver.node.engine import Engine
 from quiver.testing import VirtualClock
-from tests.contract.doors import DOORS, PATIENCE_SECONDS, Door
+from tests.contract.doors import DOORS, NODE, PATIENCE_SECONDS, Door
 
 
 class World:
@@ -62,7 +62,18 @@ class Waiting:
         return self.future.result(PATIENCE_SECONDS)
 
 
-@pytest.fixture(params=list(DOORS))
+@pytest.fixture(scope="session", autouse=True)
+def node_thread() -> None:
+    """The node behind the client's doors, one for all tests."""
+    NODE.start()
+
+
+SLOW = {"async-client"}  # it differs from "client" as "async" does from "sync", which is always run
+
+
+@pytest.fixture(
+    params=[pytest.param(door, marks=pytest.mark.slow if door in SLOW else ()) for door in DOORS]
+)
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     door = DOORS[request.param]()
     with ThreadPoolExecutor(4, thread_name_prefix="contract-call") as pool:

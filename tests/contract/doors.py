@@ -2,17 +2,21 @@
 
 A behaviour is written once, against the verbs of `quiver.Queue`. A door opens a directory on a
 given clock and hands out something with those verbs: the sync API is that already, the async API
-gets there through `Blocking`, which runs it in an event loop of its own. A later door (HTTP, say)
-is one more class in `DOORS`.
+gets there through `Blocking`, which runs it in an event loop of its own. The client's doors have a
+node's application between the two, behind a real socket.
 """
 
 import asyncio
+import socket
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from inspect import isasyncgen, iscoroutine
 from pathlib import Path
 from secrets import token_bytes
-from threading import Thread
+from threading import Barrier, Thread
 from typing import Any, Protocol
+
+import uvicorn
 
 from quiver import (
     AsyncDelivery,
@@ -24,13 +28,21 @@ from quiver import (
     Queue,
     QueueClosed,
 )
+from quiver.client.connect import open_link
 from quiver.client.flows import Flows
+from quiver.client.remote.address import parse
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
+from quiver.server.app import make_app
+from quiver.server.auth import Guard
+from quiver.server.config import Config
+from quiver.server.context import Context
+from quiver.server.metrics import Metrics
 from quiver.storage.files import DiskFiles
 from quiver.storage.lock import DirectoryLock
 from quiver.testing import VirtualClock
 
+NODE_WORKERS = 4
 PATIENCE_SECONDS = 30  # for anything that must happen; a test that waits this long has failed
 ASYNC_THINGS = (
     AsyncDelivery,
@@ -104,11 +116,15 @@ class AsyncDoor:
         self._thread.start()
 
     def open(self, path: Path, clock: VirtualClock, durability: Any = "disk") -> Any:
-        def open_() -> tuple[Flows, Callable[[], None]]:
-            self.shard, close = open_shard(path, clock)
-            return Flows(self.shard, durability), close
+        return Blocking(
+            self._loop, AsyncQueue(lambda: self.opened(path, clock, durability))
+        ).__enter__()
 
-        return Blocking(self._loop, AsyncQueue(open_)).__enter__()
+    def opened(
+        self, path: Path, clock: VirtualClock, durability: Any
+    ) -> tuple[Flows, Callable[[], None]]:
+        self.shard, close = open_shard(path, clock)
+        return Flows(self.shard, durability), close
 
     def end(self) -> None:
         asyncio.run_coroutine_threadsafe(self._loop.shutdown_default_executor(), self._loop).result(
@@ -119,7 +135,108 @@ class AsyncDoor:
         self._loop.close()
 
 
-DOORS: dict[str, Callable[[], Door]] = {"sync": SyncDoor, "async": AsyncDoor}
+class ClientDoor:
+    """The client for threads, of a node."""
+
+    shard: Shard
+
+    def open(self, path: Path, clock: VirtualClock, durability: Any = "disk") -> Any:
+        return Queue(*self.opened(path, clock, durability))
+
+    def opened(
+        self, path: Path, clock: VirtualClock, durability: Any
+    ) -> tuple[Flows, Callable[[], None]]:
+        self.shard, close_shard = open_shard(path, clock)
+        NODE.serve(AsyncQueue(lambda: (Flows(self.shard, durability), close_shard)))
+        flows, close_link = open_link(parse(NODE.url), durability)
+
+        def close() -> None:
+            close_link()
+            NODE.stop_serving()
+
+        return flows, close
+
+    def end(self) -> None:
+        pass
+
+
+class AsyncClientDoor(AsyncDoor):
+    """The client for event loops, of a node."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._client = ClientDoor()
+
+    def opened(
+        self, path: Path, clock: VirtualClock, durability: Any
+    ) -> tuple[Flows, Callable[[], None]]:
+        found = self._client.opened(path, clock, durability)
+        self.shard = self._client.shard
+        return found
+
+
+class NodeThread:
+    """A node's application behind a real socket, for one queue after the other."""
+
+    def __init__(self) -> None:
+        self.url = ""
+        self._app: Any = None
+        self._queue: AsyncQueue | None = None
+        self._loop = asyncio.new_event_loop()
+
+    def start(self) -> None:
+        """Once for all tests, with all the threads it will ever have."""
+        ready = Barrier(NODE_WORKERS + 1)
+        workers = ThreadPoolExecutor(NODE_WORKERS, thread_name_prefix="contract-worker")
+        for _ in range(NODE_WORKERS):
+            workers.submit(ready.wait)
+        ready.wait(PATIENCE_SECONDS)
+        self._loop.set_default_executor(workers)
+        Thread(target=self._loop.run_forever, name="contract-node", daemon=True).start()
+        self._run(self._listen())
+
+    async def _listen(self) -> None:
+        # With the protocol named, asyncio turns Nagle's delays off.
+        listener = socket.socket(proto=socket.IPPROTO_TCP)
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            self, http="httptools", ws="none", lifespan="off", log_config=None, loop="asyncio"
+        )
+        server = uvicorn.Server(config)
+        config.load()
+        server.lifespan = config.lifespan_class(config)
+        await server.startup(sockets=[listener])
+        self._server = server
+        self.url = f"quiver://127.0.0.1:{listener.getsockname()[1]}"
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._app(scope, receive, send)
+
+    def serve(self, queue: AsyncQueue) -> None:
+        async def begin() -> None:
+            self._queue = await queue.__aenter__()
+            self._app = make_app(Context(queue, Config(), Guard(), Metrics()))
+
+        self._run(begin())
+
+    def stop_serving(self) -> None:
+        async def end() -> None:
+            if self._queue is not None:
+                await self._queue.aclose()
+
+        self._run(end())
+
+    def _run(self, coroutine: Any) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(PATIENCE_SECONDS)
+
+
+NODE = NodeThread()
+DOORS: dict[str, Callable[[], Door]] = {
+    "sync": SyncDoor,
+    "async": AsyncDoor,
+    "client": ClientDoor,
+    "async-client": AsyncClientDoor,
+}
 
 
 class Blocking:

@@ -516,8 +516,12 @@ def test_a_receipt_of_another_queue(queue, other):
     refused(quiver.ReceiptInvalid, "this queue", queue.ack, foreign.receipt)
     refused(quiver.ReceiptInvalid, "this queue", queue.ack, foreign)
     refused(quiver.ReceiptInvalid, "this queue", queue.ack, [foreign])
-    with queue.transaction() as transaction:
-        refused(quiver.ReceiptInvalid, "this queue", transaction.ack, foreign)
+
+    def transact():
+        with queue.transaction() as transaction:
+            transaction.ack(foreign)
+
+    refused(quiver.ReceiptInvalid, "this queue", transact)
     assert queue.groups("t")["g"].acked == 0
     mine.ack()
     foreign.ack()

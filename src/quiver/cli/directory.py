@@ -1,4 +1,4 @@
-"""From a directory to an open queue, with patience for others who have it open just now.
+"""From a directory (or the address of a node) to an open queue, with patience for others.
 
 A directory has one owner at a time. Commands are short, so one waits a moment for another; and
 one that follows a topic lets go of the directory whenever it has nothing to do.
@@ -26,6 +26,11 @@ def opened(path: Path, *, create: bool = False) -> Iterator["Queue"]:
     """The queue in `path`; one is made there only if `create`."""
     from quiver.client.connect import connect
 
+    node = address(path)
+    if node is not None:
+        with connect(node) as queue:
+            yield queue
+        return
     if not create:
         require_queue(path)
     # How long the ledger is kept is for the program to say whose queue this is.
@@ -47,15 +52,26 @@ def _patiently(connect: "Callable[[], Queue]") -> "Queue":
 
 def require_queue(path: Path) -> None:
     """Refuse a directory without a queue, instead of making one by mistake."""
-    if path.parts and path.parts[0].endswith(":"):
-        raise InvalidRequest(
-            f"{str(path)!r} is an address, and this version of Quiver works on directories"
-        )
+    if address(path) is not None:
+        return  # a node has one
     if not holds_queue(path):
         raise InvalidRequest(
             f"there is no queue in {path}: it {_what(path)}. Say where it is with --data DIR, or "
             "make one: quiver topics create NAME"
         )
+
+
+def address(path: Path) -> str | None:
+    """The address of a node that was given in place of a directory, if so."""
+    if path.parts and path.parts[0] in ("quiver:", "quivers:"):
+        return f"{path.parts[0]}//{'/'.join(path.parts[1:])}"
+    return None
+
+
+def require_directory(path: Path, why: str) -> None:
+    """Refuse an address where only the owner of the directory can do what is asked for."""
+    if address(path) is not None:
+        raise InvalidRequest(f"{why}; run it where the node's directory is: --data DIR")
 
 
 def _what(path: Path) -> str:
@@ -95,8 +111,9 @@ def require_topic(queue: "Queue", topic: str, path: Path) -> None:
     hint = _near(topic, topics) or (
         "`quiver topics` lists those there are." if topics else "It has no topics yet."
     )
+    where = "there" if address(path) is not None else f"in {path}"  # an address may have a token
     raise TopicNotFound(
-        f"there is no topic {topic!r} in {path}. {hint} To make it: quiver topics create {topic}"
+        f"there is no topic {topic!r} {where}. {hint} To make it: quiver topics create {topic}"
     )
 
 

@@ -45,6 +45,7 @@ def doctor(
         _check_configuration(config, as_json=as_json)
         return
     path = where or data
+    directory.require_directory(path, "the doctor looks at files")
     directory.require_queue(path)
     from quiver.cli.checkup import examine
 

@@ -9,7 +9,11 @@ import typer
 Data = Annotated[
     Path,
     typer.Option(
-        "--data", "-d", metavar="DIR", envvar="QUIVER_DATA", help="The directory of the queue."
+        "--data",
+        "-d",
+        metavar="DIR|URL",
+        envvar="QUIVER_DATA",
+        help="The directory of the queue, or a node's address: quiver://host:7070.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 BATCH_MAX: Final = 1_000  # messages leased at once
 POLL_SECONDS: Final = 0.1  # between looks at the confirmation mark, while there is nothing to do
 REOPEN_SECONDS: Final = 0.5  # between looks for what becomes due by itself
+NODE_WAIT_SECONDS: Final = 1.0  # one wait at a node
 
 EPILOG = epilog(
     [
@@ -125,6 +126,8 @@ class Receiving:
 
     def run(self, patience: float | None) -> int:
         """Print until there is nothing more for `patience` seconds (None: for ever); how many."""
+        if directory.address(self._wish.path) is not None:
+            return self._run_at_node(patience)
         idle_since = time.monotonic()
         while True:
             before = self._printed
@@ -134,6 +137,21 @@ class Receiving:
             deadline = None if patience is None else idle_since + patience
             if self._finished() or not self._wait_for_change(index, deadline):
                 return self._printed
+
+    def _run_at_node(self, patience: float | None) -> int:
+        """As `run`; a node can be waited for, and is not in anybody's way."""
+        with directory.opened(self._wish.path) as queue:
+            idle_since = time.monotonic()
+            wait = 0.0
+            while True:
+                before = self._printed
+                self._drain(queue, wait)
+                now = time.monotonic()
+                idle_since = now if self._printed > before else idle_since
+                left = NODE_WAIT_SECONDS if patience is None else idle_since + patience - now
+                if self._finished() or left <= 0:
+                    return self._printed
+                wait = min(left, NODE_WAIT_SECONDS)  # short, so that Ctrl-C is heard
 
     def _finished(self) -> bool:
         return self._left == 0 or bool(self._stop.signal) or self._out.closed
@@ -161,14 +179,16 @@ class Receiving:
         waits = group is not None and (group.delayed or group.in_flight)
         self._reopen_seconds = max(REOPEN_SECONDS, 5 * cost) if waits else None
 
-    def _drain(self, queue: "Queue") -> None:
+    def _drain(self, queue: "Queue", wait: float = 0) -> None:
         wish = self._wish
         directory.require_topic(queue, wish.topic, wish.path)
         if wish.group not in queue.groups(wish.topic):
             output.note(f"Group {wish.group} is new: it starts with the oldest message.")
         while not self._finished():
             most = self._batch if self._left is None else min(self._batch, self._left)
-            got = queue.receive(wish.topic, wish.group, max_messages=most, lease=wish.lease)
+            got = queue.receive(
+                wish.topic, wish.group, max_messages=most, lease=wish.lease, wait=wait
+            )
             if not got:
                 return
             self._print(queue, got)

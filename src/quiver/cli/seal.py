@@ -23,6 +23,14 @@ class Written:
 
 def seal(as_json: Json = False, data: Data = DATA) -> None:
     """Write all messages that are kept into Parquet files, for other programs to read."""
+    if directory.address(data) is not None:
+        with directory.opened(data) as queue:
+            queue.seal()
+        if as_json:
+            output.document({"sealed": True})
+        else:
+            output.say("The node has written all messages that are kept.")
+        return
     with directory.opened(data) as queue:
         before = _names(data)
         queue.seal()

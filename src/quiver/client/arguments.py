@@ -296,10 +296,15 @@ def altered(
     if any(name not in ALTERABLE for name in named):
         raise InvalidRequest(f"topic {topic!r} is there already; {how_to_change(named)}")
     given = {**of_policy(policy_), **changes}
-    made = policy(topic, **{SHADOWED.get(name, name): value for name, value in given.items()})
+    made = from_arguments(topic, given)
     if made.dead_letter != policy_.dead_letter and "dead_letter" not in named:
         named.append("dead_letter")  # the one that max_attempts brings along
     return made, named
+
+
+def from_arguments(topic: str, given: Mapping[str, Any]) -> TopicPolicy:
+    """The policy that these arguments of `create_topic` make."""
+    return policy(topic, **{SHADOWED.get(name, name): value for name, value in given.items()})
 
 
 def of_policy(policy_: TopicPolicy) -> dict[str, Any]:

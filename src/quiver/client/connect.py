@@ -6,9 +6,11 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any, Final
 
+from quiver import limits
 from quiver.client import arguments
 from quiver.client.aio import AsyncQueue
 from quiver.client.flows import Flows
+from quiver.client.remote.address import Address, is_address, parse
 from quiver.client.sync import Queue
 from quiver.errors import InvalidRequest
 from quiver.model.replies import Durability
@@ -35,15 +37,15 @@ def connect(
     durability: Durability = "disk",
     ledger_retention: float | str = "30d",
 ) -> Queue:
-    """Open the queue in a directory, made if it is not there. One process owns it at a time.
+    """Open the queue in a directory, made if it is not there, or the one of a node.
+
+    One process owns a directory at a time; many share a node: `"quiver://host:7070"`, with further
+    nodes after commas, `quivers://` with TLS, and a token before an `@` or in QUIVER_TOKEN.
 
     With `durability="memory"` nothing waits for the disk: fast, and lost if the machine goes down.
     What the ledger tells is kept for `ledger_retention`.
     """
-    path = directory(url)
-    arguments.choice(durability, "durability", Durability)
-    ledger_ms = milliseconds(ledger_retention, "ledger_retention")
-    return Queue(*open_flows(path, ledger_ms, durability))
+    return Queue(*_opening(url, durability, ledger_retention)())
 
 
 def connect_async(
@@ -53,10 +55,37 @@ def connect_async(
     ledger_retention: float | str = "30d",
 ) -> AsyncQueue:
     """`connect` for event loops: `async with quiver.connect_async("data/") as queue: …`."""
-    path = directory(url)
+    return AsyncQueue(_opening(url, durability, ledger_retention))
+
+
+def _opening(
+    url: Any, durability: Durability, ledger_retention: float | str
+) -> Callable[[], tuple[Flows, Callable[[], None]]]:
+    """What opens the queue, after its arguments are checked."""
     arguments.choice(durability, "durability", Durability)
     ledger_ms = milliseconds(ledger_retention, "ledger_retention")
-    return AsyncQueue(lambda: open_flows(path, ledger_ms, durability))
+    if isinstance(url, str) and is_address(url):
+        address = parse(url)
+        return lambda: open_link(address, durability)
+    path = directory(url)
+    return lambda: open_flows(path, ledger_ms, durability)
+
+
+def open_link(address: Address, durability: Durability) -> tuple[Flows, Callable[[], None]]:
+    """The verbs over a link to nodes that answer, and what ends it."""
+    # Only who has a node pays for an HTTP client.
+    from quiver.client.remote.flows import RemoteFlows  # noqa: PLC0415
+    from quiver.client.remote.link import Link, Request  # noqa: PLC0415
+    from quiver.client.remote.wire import About  # noqa: PLC0415
+
+    link = Link(address)
+    try:
+        request = Request("GET", "/v1", patience_seconds=limits.OPEN_REMOTE_SECONDS)
+        link.call(request, lambda reply: reply.json(About)).wait()
+    except BaseException:
+        link.close()
+        raise
+    return RemoteFlows(link, durability), link.close
 
 
 def directory(url: Any) -> Path:
@@ -65,8 +94,8 @@ def directory(url: Any) -> Path:
         raise InvalidRequest('connect takes the path of a directory, such as "data/"')
     if "://" in str(url):
         raise InvalidRequest(
-            f"{str(url)[:60]!r} is not the path of a directory, and this version of Quiver opens "
-            "directories only"
+            f"{str(url)[:60]!r} is neither the path of a directory nor the address of a node, such as "
+            '"quiver://127.0.0.1:7070"'
         )
     return Path(url)
 

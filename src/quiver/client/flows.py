@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain, groupby, repeat
 from secrets import randbits
 from time import perf_counter
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -108,9 +108,23 @@ class Work:
     do: Callable[[], Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Page:
+class Page(Protocol):
     """Some messages of a replay, and where the next page begins."""
+
+    @property
+    def ahead(self) -> dict[int, int]: ...
+
+    @property
+    def places(self) -> list[Place]: ...
+
+    def records(self, topic: str, *, whole: bool = False) -> list[Record]: ...
+
+    def table(self) -> pa.Table: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredPage:
+    """A page of messages that are where their slices say."""
 
     slices: list[Slice]
     source: Source
@@ -331,6 +345,10 @@ class Flows:
         """The batch of these rows, whose delays and lives begin now."""
         return pack(rows, self.now_ms())
 
+    def producer_name(self) -> str | None:
+        """What a producer without a name is called, if it must have one."""
+        return None
+
     def open_producer(self, handle: TopicHandle, name: str) -> Flow[ProducerOpened]:
         """Take a producer's name over."""
         command = OpenProducer(handle.number, arguments.name(name, "name"))
@@ -427,7 +445,7 @@ class Flows:
         reason: str = "",
     ) -> Flow[None]:
         """Settle deliveries and receipts, one entry for each topic and group among them."""
-        items = _listed(items)
+        items = listed(items)
         commands = self.settles(action, items, delay=delay, lease=lease, reason=reason)
         refused = yield from self.settle_all(commands)
         if refused:
@@ -446,10 +464,10 @@ class Flows:
         reason: str = "",
     ) -> Flow[None]:
         """Settle the rows of a leased table that the mask chooses."""
-        if _needs_no_settling(action, leased.lease):
+        if needs_no_settling(action, leased.lease):
             return
         ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for partition, found in _chosen(leased, mask).items():
+        for partition, found in chosen(leased, mask).items():
             ranges[partition, leased.lease.epoch] = found
         if not ranges:
             return
@@ -462,11 +480,11 @@ class Flows:
 
     def settles(
         self, action: Action, items: Any, *, delay: Any = None, lease: Any = None, reason: str = ""
-    ) -> list[Settle]:
+    ) -> list[Any]:
         """The commands that settle these items."""
         found: dict[tuple[int, int], dict[tuple[int, int], list[tuple[int, int]]]] = {}
-        for item in _listed(items):
-            if isinstance(item, Leased) and _needs_no_settling(action, item.lease):
+        for item in listed(items):
+            if isinstance(item, Leased) and needs_no_settling(action, item.lease):
                 continue
             topic, group, partition, offset, epoch = self._receipt(item)
             ranges = found.setdefault((topic, group), {}).setdefault((partition, epoch), [])
@@ -533,9 +551,7 @@ class Flows:
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def transact(
-        self, settles: list[Settle], sends: list[tuple[str, Any]]
-    ) -> Flow[list[SentBatch]]:
+    def transact(self, settles: list[Any], sends: list[tuple[str, Any]]) -> Flow[list[SentBatch]]:
         """Settle and send in one entry."""
         if len(settles) + len(sends) > limits.TRANSACTION_COMMANDS_MAX:
             raise LimitExceeded(
@@ -613,14 +629,14 @@ class Flows:
     def page(
         engine: Engine, topic: int, positions: dict[int, int], ends: dict[int, int], limit: int,
         *, pending: bool = False,
-    ) -> Page:  # fmt: skip
+    ) -> StoredPage:  # fmt: skip
         """Messages from `positions` up to `ends`, which must be where the partitions are or were."""
         left = {number: at for number, at in positions.items() if at < ends[number]}
         slices, ahead = engine.core.browse(topic, left, limit, pending=pending)
         slices = [_clipped(piece, ends[piece.partition]) for piece in slices]
         slices = [piece for piece in slices if piece.count > 0]
         ahead = {number: min(at, ends[number]) for number, at in ahead.items()}
-        return Page(slices, engine.source(topic, slices), ahead)
+        return StoredPage(slices, engine.source(topic, slices), ahead)
 
     def read_marked(
         self, topic: int, positions: dict[int, int], ends: dict[int, int], limit: int
@@ -667,6 +683,10 @@ class Flows:
                 "ledger (ledger=False), or it was sent before the time that ledger_retention keeps"
             )
         return story
+
+    def sql(self, query: str) -> Flow[pa.Table] | None:
+        """The answer to a question, if it is asked elsewhere than here."""
+        return None
 
     # -- groups ------------------------------------------------------------------------------------
 
@@ -805,7 +825,8 @@ def sent_batch(answer: SentReply | Exception, durability: Durability) -> SentBat
     return SentBatch(total - duplicates, duplicates, durability, answer.placed)
 
 
-def _listed(items: Any) -> list[Any]:
+def listed(items: Any) -> list[Any]:
+    """One or many, as a list."""
     single = isinstance(items, Leased | str) or not isinstance(items, Iterable)
     return [items] if single else list(items)
 
@@ -892,7 +913,8 @@ def _clipped(piece: Slice, end: int) -> Slice:
                  piece.time_ms, piece.attempt, piece.origin)  # fmt: skip
 
 
-def _needs_no_settling(action: Action, lease: Lease) -> bool:
+def needs_no_settling(action: Action, lease: Lease) -> bool:
+    """Whether the messages were settled as they were delivered."""
     if lease.settled and action != "ack":
         raise InvalidRequest(
             f"group {lease.group!r} is at-most-once: its messages are settled when they are "
@@ -901,7 +923,7 @@ def _needs_no_settling(action: Action, lease: Lease) -> bool:
     return lease.settled
 
 
-def _chosen(leased: LeasedTable, mask: Any) -> dict[int, list[tuple[int, int]]]:
+def chosen(leased: LeasedTable, mask: Any) -> dict[int, list[tuple[int, int]]]:
     """The offsets of the rows a mask chooses, as ranges by partition."""
     if mask is None:
         return leased.ranges

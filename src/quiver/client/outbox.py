@@ -102,6 +102,7 @@ def open_outbox(
     arguments.whole(bytes_max, "max_bytes", 1, limits.BATCH_BYTES_MAX // 2)
     given = flows.given(durability)
     handle = yield from flows.handle(topic)
+    name = flows.producer_name() if name is None else name
     if name is None:
         yield from flows.policy(topic)  # it is still there
         return Outbox(flows, handle, given, rows_max, bytes_max)

@@ -10,7 +10,6 @@ from quiver.client import arguments
 from quiver.client.flows import Flow, Flows
 from quiver.client.results import Leased, SentBatch
 from quiver.errors import InvalidRequest
-from quiver.model.commands import Settle
 from quiver.model.message import Message
 
 Settleable = Leased | str | Iterable[Leased | str]
@@ -21,7 +20,7 @@ class Collected:
 
     def __init__(self, flows: Flows) -> None:
         self._flows = flows
-        self._settles: list[Settle] = []
+        self._settles: list[Any] = []
         self._sends: list[tuple[str, Any]] = []
         self._done = False
         self.sent: list[SentBatch] = []  # filled when the transaction is done

@@ -48,6 +48,19 @@ def text(receipt: Receipt, lease_tag: bytes) -> str:
 
 def verify(text: str, secret: bytes) -> Receipt:
     """The receipt behind the text, if we issued it."""
+    receipt, lease_tag = _split(text)
+    expected = tag(receipt.topic, receipt.group, receipt.epoch, secret)
+    if not compare_digest(lease_tag, expected):
+        raise _invalid()
+    return receipt
+
+
+def parse(text: str) -> Receipt:
+    """What a receipt says, whoever issued it."""
+    return _split(text)[0]
+
+
+def _split(text: str) -> tuple[Receipt, bytes]:
     try:
         padded = text.encode("ascii") + b"=" * (-len(text) % 4)
         data = b64decode(padded, altchars=b"-_", validate=True)
@@ -55,9 +68,12 @@ def verify(text: str, secret: bytes) -> Receipt:
         data = b""
     if len(data) == _FIELDS.size + _TAG_BYTES:
         version, topic, group, epoch, partition, offset = _FIELDS.unpack_from(data)
-        expected = tag(topic, group, epoch, secret)
-        if version == _VERSION and compare_digest(data[_FIELDS.size :], expected):
-            return Receipt(topic, group, partition, offset, epoch)
-    raise ReceiptInvalid(
+        if version == _VERSION:
+            return Receipt(topic, group, partition, offset, epoch), data[_FIELDS.size :]
+    raise _invalid()
+
+
+def _invalid() -> ReceiptInvalid:
+    return ReceiptInvalid(
         "that is not a receipt of this queue; use the receipt of a delivery as it was given"
     )

@@ -59,7 +59,7 @@ def test_every_command_has_help_with_an_example(quiver, capsys, command):
         (["receive", "x", "--lease", "0"], "invalid_request", "Lease must be more than 0"),
         (["receive", "x", "--wait", "soon"], "invalid_request", "Wait must be"),
         (["topics"], "invalid_request", "There is no queue in data: it is not there."),
-        (["topics", "-d", "quiver://host"], "invalid_request", "works on directories"),
+        (["doctor", "-d", "quiver://host"], "invalid_request", "looks at files"),
         (["receive", "orders"], "invalid_request", "There is no queue"),
         (["read", "orders"], "invalid_request", "There is no queue"),
         (["groups", "orders"], "invalid_request", "There is no queue"),

@@ -230,7 +230,7 @@ class TransactionIn(Shape, frozen=True):
 class ReadIn(Shape, frozen=True):
     """A replay: from where to where, or where the last page ended (`cursor`)."""
 
-    start: str | None = None
+    start: Spot | None = None
     offset: int | None = None
     end: Spot | None = None
     partition: int | None = None

@@ -99,14 +99,8 @@ def _shifted(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
 
 def _check(data: bytes) -> None:
     """Refuse streams of too many messages, with heads too large, or with compressed buffers."""
-    count = 0
     reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
-    while True:
-        try:
-            message = reader.read_next_message()
-        except StopIteration:
-            return
-        count += 1
+    for count, message in enumerate(reader, 1):
         head = message.metadata
         if count > limits.ARROW_MESSAGES_MAX or head.size > limits.ARROW_HEAD_BYTES_MAX:
             raise InvalidBatch(

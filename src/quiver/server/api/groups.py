@@ -7,6 +7,7 @@ from quiver import limits
 from quiver.batches.output import table
 from quiver.client import arguments
 from quiver.client.aio import run
+from quiver.client.flows import StoredPage
 from quiver.client.remote import wire
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Commit, Discard, Heartbeat, Join, Leave, Pick, Redrive
@@ -75,7 +76,7 @@ async def fetch(call: Call, body: wire.FetchIn) -> Any:
     with call.waiting(body.wait):
         page = await until_gone(call.request, run(flow))
     found = Some([], {})
-    if page is not None:  # all of it: a commit settles everything before its offsets
+    if isinstance(page, StoredPage):  # all of it: a commit settles everything before its offsets
         found = await asyncio.to_thread(lambda: some(page, page.source.pieces()))
     if call.arrow:
         return Stream(table(found.pieces, with_where=True), wire.FetchAbout(ahead=found.ahead))

@@ -17,14 +17,14 @@ from quiver.batches.output import Piece, table
 from quiver.batches.rows import Row, make_row
 from quiver.client import arguments
 from quiver.client.aio import run
-from quiver.client.flows import Flow, Page, Work, deliveries, expired, records, sent_batch
+from quiver.client.flows import Flow, StoredPage, Work, deliveries, expired, records, sent_batch
 from quiver.client.remote import wire
 from quiver.client.results import AsyncDelivery, Record, Sent, SentBatch
 from quiver.errors import InvalidRequest, TopicNotFound
 from quiver.model.commands import Producer, Settle
 from quiver.model.replies import Durability, ProducerOpened, SentMany
 from quiver.model.units import EPOCH
-from quiver.node.receipts import Receipt, verify
+from quiver.node.receipts import Receipt, tag, text, verify
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Stream
 from quiver.server.requests import until_gone
@@ -176,7 +176,9 @@ async def settle(call: Call, body: wire.SettlePart) -> wire.Count:
     refused = await run(call.flows.settle_all(commands))
     total = sum(end - start for one in commands for held in one.held for start, end in held.ranges)
     if refused:
-        raise expired(refused_of(body, refused, call.flows.secret), len(refused), total)
+        secret = call.flows.secret
+        texts = [text(one, tag(one.topic, one.group, one.epoch, secret)) for one in refused]
+        raise expired(texts, len(texts), total)
     return wire.Count(count=total)
 
 
@@ -211,8 +213,8 @@ def settles(call: Call, part: wire.SettlePart) -> list[Settle]:
     """The commands that settle these receipts and ranges, one for each topic and group."""
     secret = call.flows.secret
     found: Owned = {}
-    for text in part.receipts:
-        receipt = verify(text, secret)
+    for one in part.receipts:
+        receipt = verify(one, secret)
         _add(found, receipt, [(receipt.offset, receipt.offset + 1)])
     for held in part.held:
         _add(found, verify(held.receipt, secret), ranges_in(held.ranges))
@@ -234,20 +236,6 @@ def ranges_in(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     if sum(end - start for start, end in ranges) > limits.RECEIVE_MESSAGES_MAX:
         raise InvalidRequest(f"ranges may have {limits.RECEIVE_MESSAGES_MAX:,} offsets at once")
     return ranges
-
-
-def refused_of(part: wire.SettlePart, refused: dict[Receipt, None], secret: bytes) -> list[Any]:
-    """What of a request was refused, in its own words: receipts, or [receipt, offset]."""
-    found: list[Any] = [text for text in part.receipts if verify(text, secret) in refused]
-    for held in part.held:
-        of = verify(held.receipt, secret)
-        found += [
-            [held.receipt, one.offset]
-            for one in refused
-            if one._replace(offset=of.offset) == of
-            and any(start <= one.offset < end for start, end in held.ranges)
-        ]
-    return found
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -285,6 +273,7 @@ def _page(call: Call, cursor: wire.Cursor, limit: int, *, pending: bool) -> Flow
     page = yield from call.flows.read_page(
         cursor.topic, cursor.positions, cursor.ends, pending=pending, limit=limit
     )
+    assert isinstance(page, StoredPage), "a node's own pages are"
     made: Some = yield Work(lambda: some(page, page.source.readable(some=False)))
     return made
 
@@ -301,7 +290,7 @@ class Some:
         return [message_out(record) for record in records(topic, self.pieces)]
 
 
-def some(page: Page, pieces: Iterable[Piece]) -> Some:
+def some(page: StoredPage, pieces: Iterable[Piece]) -> Some:
     """The first messages of a page, up to a number of bytes, but at least one."""
     found: list[Piece] = []
     nbytes = 0
@@ -310,7 +299,7 @@ def some(page: Page, pieces: Iterable[Piece]) -> Some:
         if full:
             full.setdefault(piece.part.partition, piece.part.offset)
             continue
-        room = limits.PAGE_BYTES - nbytes
+        room = limits.RECEIVE_BYTES_MAX - nbytes
         count, size = _fitting(piece, room, at_least=0 if found else 1)
         nbytes += size
         if count:

@@ -16,7 +16,13 @@ from starlette.routing import BaseRoute, Route
 from quiver import limits
 from quiver.client import losses
 from quiver.client.remote import wire
-from quiver.errors import BehindRetention, InvalidRequest, QuiverError, ReceiptExpired
+from quiver.errors import (
+    BehindRetention,
+    InvalidRequest,
+    QuiverError,
+    ReceiptExpired,
+    StorageFailed,
+)
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Endpoint, Stream
 from quiver.server.api.openapi import describe
@@ -60,12 +66,14 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
                 answer = await _answered(call, endpoint, await endpoint.handle(call, *given))
             except QuiverError as error:
                 code = error.code
+                if isinstance(error, StorageFailed):
+                    raise  # the whole node must know
                 answer = _problem(error)
         answer.headers[wire.TIME_HEADER] = str(context.queue._flows.now_ms())
         if warned:
             answer.headers[wire.WARNINGS_HEADER] = json.dumps([_warning(one) for one in warned])
         seconds = time.perf_counter() - started
-        sent = len(answer.body) if isinstance(answer.body, bytes) else 0
+        sent = 0 if isinstance(answer, StreamingResponse) else len(answer.body)
         context.metrics.request("api", operation, code, seconds, received, sent)
         return answer
 

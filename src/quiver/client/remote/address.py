@@ -1,0 +1,102 @@
+"""`quiver://[token@]host:port[,host:port…][?ca=…&patience=…]`: where nodes are, and who we are."""
+
+import ipaddress
+import os
+import ssl
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+from quiver import limits
+from quiver.errors import InvalidRequest
+from quiver.model.units import milliseconds
+
+SCHEMES: Final = ("quiver://", "quivers://")
+PORT: Final = 7070
+TOKEN: Final = "QUIVER_TOKEN"  # noqa: S105  # the name of a variable
+EXAMPLE: Final = "quiver://127.0.0.1:7070"
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Nodes that hold the same queue, and how to talk to them."""
+
+    hosts: tuple[str, ...]  # host:port
+    secure: bool = False
+    token: str | None = field(default=None, repr=False)
+    ca: str | None = None  # a file with the certificates to trust instead of the system's
+    patience_seconds: float = limits.PATIENCE_REMOTE_SECONDS
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The nodes as HTTP has them."""
+        scheme = "https" if self.secure else "http"
+        return tuple(f"{scheme}://{host}" for host in self.hosts)
+
+    @property
+    def local(self) -> bool:
+        """Whether all nodes are on this machine, so that compression would cost more than it saves."""
+        return all(_is_loopback(host.rpartition(":")[0].strip("[]")) for host in self.hosts)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """What TLS trusts."""
+        if not self.secure:
+            return None
+        try:
+            return ssl.create_default_context(cafile=self.ca)
+        except OSError as error:
+            raise InvalidRequest(f"ca={self.ca!r} cannot be used: {error}") from None
+
+
+def is_address(text: str) -> bool:
+    """Whether this means nodes, and not a directory."""
+    return text.startswith(SCHEMES)
+
+
+def parse(url: str, environment: Mapping[str, str] = os.environ) -> Address:
+    """The address that a text stands for; errors never repeat it, for it may have a token."""
+    try:
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
+    except ValueError as error:
+        raise InvalidRequest(f"that is not an address such as {EXAMPLE}: {error}") from None
+    unknown = options.keys() - {"ca", "token", "patience"}
+    if unknown or parts.path.strip("/") or parts.fragment:
+        raise InvalidRequest(
+            f"an address is {EXAMPLE}, with further nodes after commas, and ca=, token= and patience= "
+            "after a question mark"
+        )
+    user, _, hosts = parts.netloc.rpartition("@")
+    name, _, secret = user.partition(":")
+    token = options.get("token") or unquote(secret or name) or environment.get(TOKEN)
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise InvalidRequest("a token has other characters than those that a header can carry")
+    patience_ms = milliseconds(options.get("patience", limits.PATIENCE_REMOTE_SECONDS), "patience")
+    return Address(
+        tuple(_host(host) for host in hosts.split(",")),
+        parts.scheme == "quivers",
+        token or None,
+        options.get("ca"),
+        patience_ms / 1000,
+    )
+
+
+def _host(text: str) -> str:
+    host, port = None, None
+    if all(char.isalnum() or char in "-._:[]" for char in text):
+        with suppress(ValueError):
+            parts = urlsplit(f"//{text}")
+            host, port = parts.hostname, parts.port
+    if not host:
+        raise InvalidRequest(f"{text[:80]!r} is not host:port; an address is {EXAMPLE}")
+    shown = f"[{host}]" if ":" in host else host
+    return f"{shown}:{PORT if port is None else port}"
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,601 @@
+"""The verbs of the API over a node: each a call, or a few.
+
+Arguments are checked here as they are for a directory, so that a mistake costs no round trip and
+says the same. What the node answers is made into what the other flows give.
+"""
+
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from secrets import token_hex
+from typing import Any, TypeVar
+
+import msgspec
+import pyarrow as pa
+
+from quiver import limits
+from quiver.batches.rows import Row, pack
+from quiver.client import arguments, losses
+from quiver.client.flows import (
+    Flow,
+    Flows,
+    Page,
+    Work,
+    chosen,
+    expired,
+    listed,
+    needs_no_settling,
+)
+from quiver.client.remote import tables, wire
+from quiver.client.remote.link import Link, Reply, Request
+from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch
+from quiver.core.delivery.offsets import merge
+from quiver.errors import BehindRetention, InvalidRequest, LimitExceeded, ReceiptExpired
+from quiver.model.commands import (
+    Action,
+    Commit,
+    Discard,
+    Heartbeat,
+    Join,
+    Leave,
+    Pick,
+    Producer,
+    Redrive,
+)
+from quiver.model.replies import Assigned, Durability, ProducerOpened, SentMany
+from quiver.model.replies import Sent as SentReply
+from quiver.model.stats import Overview, TopicStats
+from quiver.model.topic import Guarantee, TopicPolicy, argument_of
+from quiver.model.units import EPOCH, milliseconds
+from quiver.node.receipts import Receipt, parse
+from quiver.node.receipts import text as receipt_text
+from quiver.node.shard import TopicHandle
+from quiver.node.tickets import Ticket
+
+T = TypeVar("T")
+L = TypeVar("L", bound=Leased)
+B = TypeVar("B", bound=LeasedTable)
+Ranges = list[tuple[int, int]]
+
+
+class RemoteFlows(Flows):
+    """`Flows`, where every verb asks a node."""
+
+    def __init__(self, link: Link, durability: Durability) -> None:
+        self.link = link
+        self.durability = durability
+        self._handles: dict[str, TopicHandle] = {}
+        self._read_topics: dict[int, str] = {}  # names of topics that are read, by their numbers
+
+    def now_ms(self) -> int:
+        return self.link.now_ms()
+
+    def _ask(
+        self, method: str, path: str, kind: type[T], body: Any = None, **options: Any
+    ) -> Flow[T]:
+        """The answer to a request in JSON."""
+        reply = yield from self._call(method, path, body, **options)
+        return reply.json(kind)
+
+    def _tell(self, method: str, path: str, body: Any = None) -> Flow[None]:
+        """A request that is answered with nothing."""
+        reply = yield from self._call(method, path, body)
+        if reply.status >= 400:
+            raise reply.error()
+
+    def _call(self, method: str, path: str, body: Any = None, **options: Any) -> Flow[Reply]:
+        headers = {"content-type": wire.JSON} if body is not None else {}
+        headers |= {"accept": wire.ARROW} if options.pop("arrow", False) else {}
+        data = b"" if body is None else msgspec.json.encode(body)
+        reply: Reply = yield self.link.call(
+            Request(method, path, data, headers, **options), lambda reply: reply
+        )
+        _warn(reply)
+        return reply
+
+    # -- topics ------------------------------------------------------------------------------------
+
+    def create_topic(self, topic: str, policy: TopicPolicy) -> Flow[None]:
+        yield from self._ask("PUT", _topic(topic), wire.Topic, arguments.of_policy(policy))
+        self.forget(topic)
+
+    def alter_topic(self, topic: str, changes: dict[str, Any]) -> Flow[None]:
+        policy = yield from self.policy(topic)
+        made, fields = arguments.altered(topic, policy, changes)
+        given = arguments.of_policy(made)
+        body = {argument_of(name): given[argument_of(name)] for name in fields}
+        yield from self._ask("PATCH", _topic(topic), wire.Topic, body)
+        self.forget(topic)
+
+    def delete_topic(self, topic: str) -> Flow[None]:
+        yield from self._tell("DELETE", _topic(topic))
+        self.forget(topic)
+
+    def topics(self) -> Flow[list[str]]:
+        found = yield from self._ask("GET", "/v1/topics", wire.Topics)
+        return found.topics
+
+    def policy(self, topic: str) -> Flow[TopicPolicy]:
+        found = yield from self._ask("GET", _topic(topic), wire.Topic)
+        return arguments.from_arguments(topic, msgspec.structs.asdict(found.policy))
+
+    def handle(self, topic: str) -> Flow[TopicHandle]:
+        handle = self._handles.get(arguments.name(topic, "topic"))
+        if handle is None:
+            found = yield from self._ask("GET", _topic(topic), wire.Topic)
+            policy = arguments.from_arguments(topic, msgspec.structs.asdict(found.policy))
+            handle = self._handles[topic] = TopicHandle(topic, found.number, policy)
+        return handle
+
+    def stats(self, topic: str) -> Flow[TopicStats]:
+        return (yield from self._ask("GET", _topic(topic) + "/stats", TopicStats))
+
+    def overview(self) -> Flow[Overview]:
+        return (yield from self._ask("GET", "/v1/overview", Overview))
+
+    def purge(self, topic: str) -> Flow[int]:
+        return (yield from self._count("POST", _topic(topic) + "/purge"))
+
+    def compact(self, topic: str) -> Flow[int]:
+        return (yield from self._count("POST", _topic(topic) + "/compact"))
+
+    def _count(self, method: str, path: str, body: Any = None) -> Flow[int]:
+        found = yield from self._ask(method, path, wire.Count, body)
+        return found.count
+
+    def seal(self) -> Flow[None]:
+        yield from self._tell("POST", "/v1/seal")
+
+    # -- sending -----------------------------------------------------------------------------------
+
+    def send(self, topic: str, row: Row, durability: Durability | None) -> Flow[Sent]:
+        body = {
+            "base64": b64encode(row.body).decode(),
+            "key": row.key,
+            "headers": row.headers,
+            "priority": row.priority,
+            "delay": row.delay_ms / 1000 if row.delay_ms else None,
+            "ttl": row.ttl_ms / 1000 if row.ttl_ms else None,
+            "dedup_id": row.dedup_id,
+        }
+        return (
+            yield from self._ask(
+                "POST",
+                _topic(topic) + "/messages",
+                Sent,
+                body,
+                query={"durability": self.given(durability)},
+                repeat=row.dedup_id is not None,
+            )
+        )
+
+    def send_batch(
+        self, topic: str, messages: Any, durability: Durability | None
+    ) -> Flow[SentBatch]:
+        given = self.given(durability)
+        arguments.name(topic, "topic")
+        batch = self.batch_of(messages)
+        sent: SentBatch = yield self._send(topic, batch, given, None, lambda r: r.json(SentBatch))
+        return sent
+
+    def pack(self, rows: Sequence[Row]) -> pa.RecordBatch:
+        """The batch of these rows, whose delays and lives begin when the node has them."""
+        batch = pack(rows, 0)
+        if {"deliver_at", "expires_at"} & set(batch.schema.names):
+            return batch.replace_schema_metadata(wire.RELATIVE)
+        return batch
+
+    def producer_name(self) -> str | None:
+        """Every producer has a name, so that a batch whose answer was lost can be sent again."""
+        return f"unnamed-{token_hex(8)}"
+
+    def open_producer(self, handle: TopicHandle, name: str) -> Flow[ProducerOpened]:
+        path = f"{_topic(handle.name)}/producers/{arguments.name(name, 'name')}"
+        return (yield from self._ask("POST", path, ProducerOpened))
+
+    def send_packed(
+        self,
+        handle: TopicHandle,
+        batch: pa.RecordBatch,
+        durability: Durability,
+        producer: Producer | None = None,
+    ) -> Ticket[SentMany]:
+        def many(reply: Reply) -> SentMany:
+            return SentMany((SentReply(reply.json(SentBatch).placed),))
+
+        return self._send(handle.name, batch, durability, producer, many)
+
+    def _send(
+        self, topic: str, batch: pa.RecordBatch, durability: Durability,
+        producer: Producer | None, convert: Callable[[Reply], T],
+    ) -> Ticket[T]:  # fmt: skip
+        query = {"durability": str(durability)}
+        turn = None
+        if producer is not None:
+            turn = f"{topic}/{producer.name}"
+            query |= {
+                "producer": producer.name,
+                "epoch": str(producer.epoch),
+                "sequence": str(producer.sequence),
+            }
+        place = batch.schema.get_field_index("dedup_id")
+        known = place >= 0 and batch.column(place).null_count == 0
+        request = Request(
+            "POST", _topic(topic) + "/batches", _stream(batch), {"content-type": wire.ARROW},
+            query, repeat=known or producer is not None, turn=turn,
+        )  # fmt: skip
+        return self.link.call(request, convert)
+
+    # -- receiving ---------------------------------------------------------------------------------
+
+    def receive_messages(
+        self, make: Callable[..., L], settle: Callable[..., Any], *args: Any
+    ) -> Flow[list[L]]:
+        table, lease = yield from self._receive(*args)
+        made: list[L] = yield Work(lambda: tables.deliveries(make, settle, lease, table))
+        return made
+
+    def receive_table(
+        self, make: Callable[..., B], settle: Callable[..., Any], *args: Any
+    ) -> Flow[B]:
+        table, lease = yield from self._receive(*args)
+        ranges: dict[int, Ranges] = yield Work(lambda: tables.ranges(table))
+        return make(settle, lease, tables.plain(table), ranges)
+
+    def _receive(
+        self, topic: str, group: str, max_messages: int, lease: Any, wait: Any, consumer: str
+    ) -> Flow[tuple[pa.Table, Lease]]:
+        wait_seconds = milliseconds(wait, "wait", max_seconds=limits.WAIT_SECONDS_MAX) / 1000
+        path = _group(topic, group) + "/receive"
+        body = {
+            "max_messages": arguments.whole(
+                max_messages, "max_messages", 1, limits.RECEIVE_MESSAGES_MAX
+            ),
+            "lease": arguments.lease_ms(lease) / 1000,
+            "wait": wait_seconds,
+            "consumer": arguments.text(consumer, "consumer"),
+        }
+        reply = yield from self._call("POST", path, body, arrow=True, wait_seconds=wait_seconds)
+        table, about = yield Work(lambda: tables.read(reply, wire.LeaseAbout))
+        return table, Lease(
+            topic, about.topic_number, group, about.group_number, about.epoch, about.deadline_ms,
+            about.settled, about.tag,
+        )  # fmt: skip
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    def settle(
+        self,
+        action: Action,
+        items: Any,
+        *,
+        delay: Any = None,
+        lease: Any = None,
+        reason: str = "",
+    ) -> Flow[None]:
+        items = listed(items)
+        parts = self.settles(action, items, delay=delay, lease=lease, reason=reason)
+        if not parts:
+            return
+        refused = yield from self._settle(*parts)
+        if refused:
+            found = [x for x in items if (x.receipt if isinstance(x, Leased) else x) in refused]
+            raise expired(found, len(found), len(items))
+
+    def settle_table(
+        self,
+        action: Action,
+        leased: LeasedTable,
+        mask: Any,
+        *,
+        delay: Any = None,
+        lease: Any = None,
+        reason: str = "",
+    ) -> Flow[None]:
+        if needs_no_settling(action, leased.lease):
+            return
+        held = [
+            _held(leased.lease, partition, merge(ranges))
+            for partition, ranges in chosen(leased, mask).items()
+            if ranges
+        ]
+        if not held:
+            return
+        part = _part(action, [], held, delay, lease, reason)
+        refused = yield from self._settle((part, leased.lease.deadline_ms))
+        if refused:
+            count = sum(end - start for one in held for start, end in one.ranges)
+            places = [(receipt.partition, receipt.offset) for receipt in map(parse, refused)]
+            raise expired(places, len(places), count)
+
+    def settles(
+        self, action: Action, items: Any, *, delay: Any = None, lease: Any = None, reason: str = ""
+    ) -> list[Any]:
+        """What settles these items, and until when all of their leases hold."""
+        receipts: list[str] = []
+        found: dict[tuple[Lease, int], Ranges] = {}
+        for item in listed(items):
+            if isinstance(item, str):
+                parse(item)  # whose it is the node will say
+                receipts.append(item)
+            elif not isinstance(item, Leased):
+                raise InvalidRequest(
+                    f"deliveries and receipts can be settled, not {type(item).__name__}"
+                )
+            elif not needs_no_settling(action, item.lease):
+                ranges = found.setdefault((item.lease, item.partition), [])
+                if ranges and ranges[-1][1] == item.offset:
+                    ranges[-1] = (ranges[-1][0], item.offset + 1)
+                else:
+                    ranges.append((item.offset, item.offset + 1))
+        part = _part(
+            action, receipts, [_held(*where, merge(ranges)) for where, ranges in found.items()],
+            delay, lease, reason,
+        )  # fmt: skip
+        if not receipts and not found:
+            return []
+        until_ms = min((held.deadline_ms for held, _ in found), default=0) if not receipts else 0
+        return [(part, until_ms)]
+
+    def _settle(self, settled: tuple[wire.SettlePart, int]) -> Flow[dict[str, None]]:
+        """Settle; return the receipts that were refused."""
+        part, until_ms = settled
+        reply = yield from self._call("POST", "/v1/settle", part)
+        try:
+            reply.json(wire.Count)
+        except ReceiptExpired as error:
+            if _was_done(reply, until_ms, self.now_ms()):
+                return {}
+            return dict.fromkeys(error.refused)
+        return {}
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def transact(self, settles: list[Any], sends: list[tuple[str, Any]]) -> Flow[list[SentBatch]]:
+        """Settle and send in one entry. If the answer is lost and it was done, nobody knows where."""
+        if len(settles) + len(sends) > limits.TRANSACTION_COMMANDS_MAX:
+            raise LimitExceeded(
+                f"a transaction has at most {limits.TRANSACTION_COMMANDS_MAX} parts; send batches"
+            )
+        if not settles and not sends:
+            return []
+        body = wire.TransactionIn(
+            settle=[part for part, _ in settles],
+            send=[
+                wire.SendPart(topic=topic, arrow=b64encode(_stream(self.batch_of(given))).decode())
+                for topic, given in sends
+            ],
+        )
+        # With something to settle, it can be done only once: then the leases are over.
+        reply = yield from self._call("POST", "/v1/transactions", body, repeat=bool(settles))
+        try:
+            return reply.json(list[SentBatch])
+        except ReceiptExpired:
+            until_ms = min((until_ms for _, until_ms in settles), default=0)
+            if _was_done(reply, until_ms, self.now_ms()):
+                return []
+            raise
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def read_start(
+        self,
+        topic: str,
+        start: Any = None,
+        offset: int | None = None,
+        end: Any = None,
+        partition: int | None = None,
+    ) -> Flow[tuple[int, dict[int, int], dict[int, int]]]:
+        if offset is not None and start is not None:
+            raise InvalidRequest("give start= or offset=, not both")
+        body = {
+            "start": _spot("earliest" if start is None else start, partition),
+            "offset": offset if offset is None else _spot(offset, partition),
+            "end": _spot("latest" if end is None else end, partition),
+            "partition": partition,
+            "limit": 0,
+        }
+        if offset is not None:
+            del body["start"]
+        _, cursor = yield from self._read(topic, body)
+        return cursor.topic, cursor.positions, cursor.ends
+
+    def read_page(
+        self,
+        topic: int,
+        positions: dict[int, int],
+        ends: dict[int, int],
+        *,
+        pending: bool = False,
+        limit: int = limits.READ_MESSAGES_MAX,
+    ) -> Flow[Page]:
+        name = self._read_topics[topic]
+        text = wire.write_cursor(wire.Cursor(topic, positions, ends))
+        body = {"cursor": text, "limit": limit, "pending": pending}
+        table, cursor = yield from self._read(name, body)
+        return tables.TablePage(table, cursor.positions)
+
+    def _read(self, topic: str, body: Any) -> Flow[tuple[pa.Table, wire.Cursor]]:
+        reply = yield from self._call("POST", _topic(topic) + "/read", body, arrow=True)
+        table, about = yield Work(lambda: tables.read(reply, wire.PageAbout))
+        cursor = wire.read_cursor(about.cursor)
+        self._read_topics[cursor.topic] = topic
+        return table, cursor
+
+    # -- what happened -----------------------------------------------------------------------------
+
+    def ledger(self, topic: Any, start: Any, end: Any) -> Flow[pa.Table]:
+        reader = yield from self.ledger_reader(topic, start, end)
+        table: pa.Table = yield Work(reader.read_all)
+        return table
+
+    def ledger_reader(self, topic: Any, start: Any, end: Any) -> Flow[pa.RecordBatchReader]:
+        query = {} if topic is None else {"topic": arguments.name(topic, "topic")}
+        for name, moment_ms in zip(("start", "end"), arguments.times(start, end), strict=True):
+            if moment_ms is not None:
+                query[name] = _moment(moment_ms)
+        reply = yield from self._call("GET", "/v1/ledger", arrow=True, query=query)
+        return tables.open_(reply)
+
+    def trace(self, message_id: Any) -> Flow[pa.Table]:
+        arguments.message_id(message_id)
+        reply = yield from self._call("GET", f"/v1/messages/{message_id}/trace", arrow=True)
+        story: pa.Table = yield Work(lambda: tables.open_(reply).read_all())
+        return story
+
+    def sql(self, query: str) -> Flow[pa.Table]:
+        """The answer to one SELECT, asked where the messages are."""
+        if not isinstance(query, str):
+            raise InvalidRequest(f"a question must be a str, not {type(query).__name__}")
+        reply = yield from self._call("POST", "/v1/sql", {"query": query}, arrow=True)
+        answer: pa.Table = yield Work(lambda: tables.open_(reply).read_all())
+        return answer
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def create_group(self, topic: str, group: str, start: Any, guarantee: Any) -> Flow[None]:
+        arguments.choice(guarantee, "guarantee", Guarantee)
+        body = {"start": _spot(start), "guarantee": guarantee}
+        yield from self._tell("PUT", _group(topic, group), body)
+
+    def delete_group(self, topic: str, group: str) -> Flow[None]:
+        yield from self._tell("DELETE", _group(topic, group))
+
+    def seek(self, topic: str, group: str, to: Any, partition: int | None) -> Flow[None]:
+        body = {"to": _spot(to, partition), "partition": partition}
+        yield from self._tell("POST", _group(topic, group) + "/seek", body)
+
+    def pause(self, topic: str, group: str, paused: bool) -> Flow[None]:
+        verb = "pause" if paused else "resume"
+        yield from self._tell("POST", f"{_group(topic, group)}/{verb}")
+
+    # -- dead letters ------------------------------------------------------------------------------
+
+    def move(self, topic: str, command: Redrive | Discard) -> Flow[int]:
+        target = getattr(command, "target", None)
+        names = [handle.name for handle in self._handles.values() if handle.number == target]
+        body = {
+            "action": "redrive" if isinstance(command, Redrive) else "discard",
+            "number": command.topic,
+            "picks": command.picks,
+            "to": names[0] if target is not None else None,
+        }
+        return (yield from self._count("POST", _topic(topic) + "/move", body))
+
+    def movable(self, topic: str, picks: tuple[Pick, ...]) -> Flow[int]:
+        handle = yield from self.handle(topic)
+        body = {"action": "count", "number": handle.number, "picks": picks}
+        return (yield from self._count("POST", _topic(topic) + "/move", body))
+
+    # -- members -----------------------------------------------------------------------------------
+
+    def member(self, topic: TopicHandle, command: Join | Heartbeat | Commit) -> Flow[Assigned]:
+        path = _member(topic.name, command.group, command.member)
+        match command:
+            case Join():
+                body: Any = {"session": command.session_ms / 1000}
+                return (yield from self._ask("PUT", path, Assigned, body))
+            case Heartbeat():
+                body = {"released": command.released}
+                return (yield from self._ask("POST", path + "/heartbeat", Assigned, body))
+            case Commit():
+                body = {"offsets": dict(command.offsets)}
+                return (yield from self._ask("POST", path + "/commit", Assigned, body))
+
+    def leave(self, topic: TopicHandle, command: Leave) -> Flow[None]:
+        yield from self._tell("DELETE", _member(topic.name, command.group, command.member))
+
+    def assigned(self, topic: TopicHandle, group: str, member: str) -> Flow[Assigned]:
+        return (yield from self._ask("GET", _member(topic.name, group, member), Assigned))
+
+    def fetch(
+        self, topic: TopicHandle, group: str, member: str, positions: dict[int, int],
+        max_messages: int, wait_ms: int,
+    ) -> Flow[Page | None]:  # fmt: skip
+        wait_seconds = wait_ms / 1000
+        body = {"positions": positions, "max_messages": max_messages, "wait": wait_seconds}
+        path = _member(topic.name, group, member) + "/fetch"
+        reply = yield from self._call("POST", path, body, arrow=True, wait_seconds=wait_seconds)
+        table, about = yield Work(lambda: tables.read(reply, wire.FetchAbout))
+        return tables.TablePage(table, about.ahead) if table.num_rows else None
+
+
+# -- paths -----------------------------------------------------------------------------------------
+
+
+def _topic(topic: str) -> str:
+    return f"/v1/topics/{arguments.name(topic, 'topic')}"
+
+
+def _group(topic: str, group: str) -> str:
+    arguments.name(group, "group")
+    return f"{_topic(topic)}/groups/{group}"
+
+
+def _member(topic: str, group: str, member: str) -> str:
+    return f"{_group(topic, group)}/members/{arguments.name(member, 'member')}"
+
+
+# -- values ----------------------------------------------------------------------------------------
+
+
+def _spot(to: Any, partition: int | None = None) -> int | str:
+    """A place in a topic as JSON has it, checked."""
+    position = arguments.position(to, partition)
+    if position.start == "offset":
+        return position.value
+    return _moment(position.value) if position.start == "time" else position.start
+
+
+def _moment(moment_ms: int) -> str:
+    moment: datetime = EPOCH + timedelta(milliseconds=moment_ms)
+    return moment.isoformat()
+
+
+def _stream(batch: pa.RecordBatch) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    data: bytes = sink.getvalue().to_pybytes()
+    return data
+
+
+# -- settling --------------------------------------------------------------------------------------
+
+
+def _part(
+    action: Action, receipts: list[str], held: list[wire.HeldIn], delay: Any, lease: Any,
+    reason: str,
+) -> wire.SettlePart:  # fmt: skip
+    return wire.SettlePart(
+        action=action,
+        receipts=receipts,
+        held=held,
+        delay=None if delay is None else milliseconds(delay, "delay") / 1000,
+        lease=arguments.lease_ms(lease) / 1000 if action == "extend" else None,
+        reason=arguments.text(reason, "reason"),
+    )
+
+
+def _held(lease: Lease, partition: int, ranges: Ranges) -> wire.HeldIn:
+    return wire.HeldIn(receipt=_receipt(lease, partition, ranges[0][0]), ranges=ranges)
+
+
+def _receipt(lease: Lease, partition: int, offset: int) -> str:
+    fields = lease.topic_number, lease.group_number, partition, offset, lease.epoch
+    return receipt_text(Receipt(*fields), lease.tag)
+
+
+def _was_done(reply: Reply, until_ms: int, now_ms: int) -> bool:
+    """Whether a refusal means that an attempt before it, whose answer was lost, has settled all.
+
+    It does if the leases cannot have ended by themselves.
+    """
+    return reply.repeated and now_ms < until_ms
+
+
+def _warn(reply: Reply) -> None:
+    told = reply.headers.get(wire.WARNINGS_HEADER)
+    if told is not None:
+        for one in msgspec.json.decode(told, type=list[wire.Warned]):
+            losses.warn(BehindRetention(one.message, one.topic, one.group, one.count))

@@ -1,0 +1,356 @@
+"""The connection to nodes: a thread with an event loop, one pool, and the rules of trying again.
+
+A request is tried again by itself if it cannot have arrived (there was no connection), if the node
+says that it did nothing and that waiting helps, or if doing it twice is doing it once (`repeat`).
+Any other, when the connection breaks before the answer, is `OutcomeUnknown`. Waits between attempts
+grow and are drawn by chance, so that many clients do not come back all at once; after the address's
+patience it is `Unreachable`.
+
+Threads may share a link. A process that was forked from one with a link gets a thread and
+connections of its own with its first call.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from io import BytesIO
+from threading import Lock, Thread
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
+
+import aiohttp
+import msgspec
+import pyarrow as pa
+
+from quiver import limits
+from quiver.client.remote import wire
+from quiver.client.remote.address import Address
+from quiver.errors import (
+    InvalidRequest,
+    OutcomeUnknown,
+    Overloaded,
+    QueueClosed,
+    QuiverError,
+    QuotaExceeded,
+    ReceiptExpired,
+    UnavailableError,
+    Unreachable,
+)
+from quiver.node.tickets import Ticket
+
+T = TypeVar("T")
+
+# What waiting may help against. A full topic or disk is the caller's to know about, as in a directory.
+PASSING: Final = (Overloaded.code, QuotaExceeded.code, UnavailableError.code, QueueClosed.code)
+MAYBE_DONE: Final = (aiohttp.ClientError, TimeoutError, ConnectionError, OSError)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A call: `repeat` says that doing it twice is doing it once; those of one `turn` go in order."""
+
+    method: str
+    path: str
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    query: Mapping[str, str] = field(default_factory=dict)
+    repeat: bool = True
+    wait_seconds: float = 0  # how long the node itself may take its time
+    turn: str | None = None
+    patience_seconds: float | None = None  # less than the address's, if given
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """What a node answered; `repeated` if an earlier attempt may have arrived as well."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+    repeated: bool = False
+
+    def json(self, kind: type[T]) -> T:
+        """The answer, or the error that it is, raised."""
+        if self.status >= 400:
+            raise self.error()
+        return msgspec.json.decode(self.body, type=kind)
+
+    def error(self) -> QuiverError:
+        """The error that the answer tells."""
+        try:
+            told = msgspec.json.decode(self.body, type=wire.Problem)
+        except msgspec.DecodeError:
+            return InvalidRequest(
+                f"the answer, of status {self.status}, is not of a Quiver node; check the address"
+            )
+        kind = _errors().get(told.code, QuiverError)
+        if issubclass(kind, ReceiptExpired):
+            return kind(told.detail, tuple(told.refused))
+        return kind(told.detail)
+
+
+class _Call(Ticket[T]):
+    """A ticket whose request ends when nobody wants it any more."""
+
+    __slots__ = ("_abandoned", "task")
+
+    def __init__(self) -> None:
+        self.task: Callable[[], Any] | None = None
+        super().__init__()
+
+    @property
+    def abandoned(self) -> bool:
+        return self._abandoned
+
+    @abandoned.setter
+    def abandoned(self, value: bool) -> None:
+        self._abandoned = value
+        if value and self.task is not None:
+            self.task()
+
+
+class Link:
+    """Calls to the nodes of an address, from any thread."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._tls = address.tls()
+        self._chance = random.Random()  # noqa: S311  # it spreads retries, it guards nothing
+        self._ahead_ms: float | None = None  # of the node's clock before our monotonic one
+        self._closed = False
+        self._forget()
+        _LINKS.add(self)
+
+    def _forget(self) -> None:
+        """There is no thread (any more): the next call makes one."""
+        self._lock = Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: Thread | None = None
+        self._session: aiohttp.ClientSession | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._turns: dict[str, asyncio.Lock] = {}
+        self._at = 0  # the node that answered last
+
+    def now_ms(self) -> int:
+        """The node's time, as far as we know it."""
+        if self._ahead_ms is None:
+            return int(time.time() * 1000)
+        return int(self._ahead_ms + time.monotonic() * 1000)
+
+    def call(self, request: Request, convert: Callable[[Reply], T]) -> Ticket[T]:
+        """Make a request; the ticket gets what `convert` makes of the answer."""
+        request = self._compressed(request)
+        ticket: _Call[T] = _Call()
+        with self._lock:
+            if self._closed:
+                raise QueueClosed("the queue is closed; connect again")
+            loop = self._started()
+            loop.call_soon_threadsafe(self._start, loop, request, convert, ticket)
+        return ticket
+
+    def close(self) -> None:
+        """End what is under way, and the thread."""
+        with self._lock:
+            self._closed = True
+            loop, thread = self._loop, self._thread
+            self._loop = self._thread = None
+        if loop is not None and thread is not None:
+            asyncio.run_coroutine_threadsafe(self._end(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _started(self) -> asyncio.AbstractEventLoop:
+        if self._loop is None:
+            self._loop = asyncio.new_event_loop()
+            self._thread = Thread(target=self._loop.run_forever, name="quiver-link", daemon=True)
+            self._thread.start()
+        return self._loop
+
+    def _compressed(self, request: Request) -> Request:
+        headers = {"accept-encoding": "identity" if self.address.local else "zstd"}
+        body = request.body
+        if len(body) >= limits.COMPRESS_BYTES_MIN and not self.address.local:
+            body = pa.compress(body, "zstd", asbytes=True)
+            headers["content-encoding"] = "zstd"
+        if self.address.token is not None:
+            headers["authorization"] = f"Bearer {self.address.token}"
+        return replace(request, body=body, headers={**headers, **request.headers})
+
+    # -- in the thread -----------------------------------------------------------------------------
+
+    def _start(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        request: Request,
+        convert: Callable[[Reply], T],
+        ticket: _Call[T],
+    ) -> None:
+        if ticket.abandoned:
+            return
+        task = loop.create_task(self._serve(request, convert, ticket))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+        def cancel() -> None:
+            with suppress(RuntimeError):  # the loop is closed, so the task is over
+                loop.call_soon_threadsafe(task.cancel)
+
+        ticket.task = cancel
+
+    async def _serve(
+        self, request: Request, convert: Callable[[Reply], T], ticket: _Call[T]
+    ) -> None:
+        try:
+            if request.turn is None:
+                reply = await self._persist(request)
+            else:
+                async with self._in_turn(request.turn):
+                    reply = await self._persist(request)
+            value = convert(reply)
+        except asyncio.CancelledError:
+            ticket.fail(QueueClosed("the queue was closed while this waited for its answer"))
+            raise
+        except BaseException as error:  # noqa: BLE001  # whatever it was, nobody may wait for ever
+            ticket.fail(error)
+        else:
+            ticket.resolve(value)
+
+    def _in_turn(self, turn: str) -> asyncio.Lock:
+        if len(self._turns) > limits.PRODUCERS_MAX:
+            self._turns = {name: lock for name, lock in self._turns.items() if lock.locked()}
+        return self._turns.setdefault(turn, asyncio.Lock())
+
+    async def _persist(self, request: Request) -> Reply:
+        """The answer, after as many attempts as it takes, or why there is none."""
+        patience = self.address.patience_seconds
+        if request.patience_seconds is not None:
+            patience = min(patience, request.patience_seconds)
+        deadline = time.monotonic() + patience
+        repeated = False
+        for attempt in range(1_000_000):
+            try:
+                reply = await self._try(request)
+                if not _passing(reply) or time.monotonic() >= deadline:
+                    return replace(reply, repeated=repeated)
+            except aiohttp.ClientConnectorError as error:
+                if isinstance(
+                    error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError
+                ):
+                    raise Unreachable(f"{self._host} is not whom we trust: {error}") from None
+                if time.monotonic() >= deadline:
+                    raise self._unreachable(error, repeated=repeated) from None
+            except MAYBE_DONE as error:
+                if not request.repeat:
+                    raise OutcomeUnknown(
+                        f"the connection to {self._host} broke before the answer "
+                        f"({type(error).__name__}): it may have been done or not. To be able to try "
+                        "again, send with a dedup_id, or through a producer"
+                    ) from None
+                repeated = True
+                if time.monotonic() >= deadline:
+                    raise self._unreachable(error, repeated=True) from None
+            self._at += 1  # perhaps another node answers
+            await asyncio.sleep(self._pause(attempt, deadline))
+        raise AssertionError("patience is finite")
+
+    def _pause(self, attempt: int, deadline: float) -> float:
+        longest = min(
+            limits.BACKOFF_SECONDS_MAX, limits.BACKOFF_SECONDS_MIN * 2 ** min(attempt, 30)
+        )
+        left = max(deadline - time.monotonic(), 0.001)
+        return min(self._chance.uniform(longest / 2, longest), left)
+
+    async def _try(self, request: Request) -> Reply:
+        if self._session is None:
+            self._session = self._opened()
+        url = self.address.urls[self._at % len(self.address.urls)] + request.path
+        timeout = aiohttp.ClientTimeout(
+            total=limits.ANSWER_SECONDS_MAX + request.wait_seconds,
+            sock_connect=limits.CONNECT_SECONDS_MAX,
+        )
+        body = BytesIO(request.body) if request.body else None  # sent in pieces, the loop goes on
+        async with self._session.request(
+            request.method, url, data=body, headers=request.headers,
+            params=request.query, timeout=timeout, allow_redirects=False,
+        ) as answer:  # fmt: skip
+            content = await answer.read()
+            if told := answer.headers.get(wire.TIME_HEADER, ""):
+                self._ahead_ms = int(told) - time.monotonic() * 1000
+            if answer.headers.get("content-encoding") == "zstd":
+                content = _decompressed(content)
+            return Reply(answer.status, answer.headers, content)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=limits.POOL_CONNECTIONS_MAX,
+            keepalive_timeout=limits.POOL_IDLE_SECONDS,
+            ssl=True if self._tls is None else self._tls,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("user-agent", "content-type"),
+        )
+
+    @property
+    def _host(self) -> str:
+        return self.address.hosts[self._at % len(self.address.hosts)]
+
+    def _unreachable(self, error: Exception, *, repeated: bool) -> QuiverError:
+        text = f"no answer from {' or '.join(self.address.hosts)} in time: {error}"
+        if repeated:
+            return OutcomeUnknown(f"{text}. It may have been done or not")
+        return Unreachable(f"{text}. Is `quiver serve` running there?")
+
+    async def _end(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._session is not None:
+            await self._session.close()
+
+
+def _passing(reply: Reply) -> bool:
+    """Whether the node did nothing, and waiting may help."""
+    if reply.status not in (429, 503):
+        return False
+    with suppress(msgspec.DecodeError):
+        return msgspec.json.decode(reply.body, type=wire.Problem).code in PASSING
+    return False
+
+
+def _decompressed(body: bytes) -> bytes:
+    with pa.CompressedInputStream(pa.BufferReader(body), "zstd") as stream:
+        whole: bytes = stream.read()
+    return whole
+
+
+_ERRORS: dict[str, type[QuiverError]] = {}
+
+
+def _errors() -> dict[str, type[QuiverError]]:
+    if not _ERRORS:
+        _ERRORS.update(wire.errors())
+    return _ERRORS
+
+
+_LINKS: WeakSet[Link] = WeakSet()
+_INHERITED: list[
+    Any
+] = []  # of a parent process; kept, because to let go would close what is its own
+
+
+def _forked() -> None:
+    """In a child process threads and connections of the parent are gone, or not ours."""
+    for link in list(_LINKS):
+        _INHERITED.append((link._loop, link._session))
+        link._forget()
+
+
+os.register_at_fork(after_in_child=_forked)
