@@ -35,6 +35,7 @@ from quiver.node.clock import Clock
 from quiver.node.compaction import Compactor
 from quiver.node.engine import Engine, Proposal, Snapshot, Source, encode
 from quiver.node.tickets import Ticket
+from quiver.node.waiting import WaitingRoom
 
 T = TypeVar("T")
 
@@ -116,6 +117,10 @@ class _Receive:
     nbytes: int = 0
     lost: int = 0  # what the group lost to retention, to be told with the answer
 
+    @property
+    def line(self) -> tuple[int, str | None]:
+        return self.command.topic, self.command.group
+
 
 @dataclass(slots=True)
 class _Watch:
@@ -130,6 +135,10 @@ class _Watch:
     until_ms: int
     due_ms: int | None = None
     nbytes: int = 0
+
+    @property
+    def line(self) -> tuple[int, str | None]:
+        return self.topic, None
 
 
 @dataclass(slots=True)
@@ -197,7 +206,7 @@ class Shard:
         self._closing = False
         self._failure: BaseException | None = None
         self._hasty = False
-        self._waiters: dict[int, list[_Waiter]] = {}  # by topic
+        self._waiters: WaitingRoom[_Waiter] = WaitingRoom()
         self._no_tick_before_ms = 0
         self._saver: Thread | None = None  # writes a snapshot
         self._late = False  # it is not done yet, and the next one is due
@@ -282,9 +291,9 @@ class Shard:
         self._hasty = True
 
         def hurry(_: Engine) -> None:
-            for waiters in self._waiters.values():
-                for waiter in waiters:
-                    waiter.until_ms = 0
+            for waiter in self._waiters:
+                waiter.until_ms = 0
+            self._waiters.tidy()
 
         self.ask(hurry)
 
@@ -371,9 +380,8 @@ class Shard:
 
     def _patience(self) -> float | None:
         """Seconds until something is due by itself."""
-        dues = [self._tick_ms(), self._chores_ms]
-        for topic, waiters in self._waiters.items():
-            dues += [min(waiter.until_ms for waiter in waiters), self._due_ms(topic)]
+        dues = [self._tick_ms(), self._chores_ms, self._waiters.next_ms()]
+        dues += [self._due_ms(topic) for topic in self._waiters.topics()]
         due_ms = min((due for due in dues if due is not None), default=None)
         if due_ms is None:
             return None
@@ -390,10 +398,13 @@ class Shard:
 
     def _due_ms(self, topic: int) -> int | None:
         """When a message that a waiter of the topic could have becomes due by itself."""
-        waiters = self._waiters[topic]
-        groups = {w.command.group: None for w in waiters if isinstance(w, _Receive)}
-        dues = [self._engine.core.next_due_ms(topic, group) for group in groups]
-        dues += [waiter.due_ms for waiter in waiters if isinstance(waiter, _Watch)]
+        dues: list[int | None] = []
+        for group in self._waiters.groups(topic):
+            if group is not None:
+                dues.append(self._engine.core.next_due_ms(topic, group))
+            else:
+                watches = self._waiters.line(topic, None)
+                dues += [watch.due_ms for watch in watches if isinstance(watch, _Watch)]
         return min((due for due in dues if due is not None), default=None)
 
     def _serve(self, requests: list[_Request]) -> None:
@@ -500,7 +511,7 @@ class Shard:
             watch.ticket.fail(error)
             return
         if answer is None and watch.until_ms > now_ms:
-            self._waiters.setdefault(watch.topic, []).append(watch)
+            self._waiters.add(watch)
         else:
             watch.ticket.resolve(answer)
 
@@ -512,7 +523,7 @@ class Shard:
         assert isinstance(reply, Received)
         waiter.lost += reply.lost
         if not reply.slices and waiter.until_ms > now_ms:
-            self._waiters.setdefault(waiter.command.topic, []).append(waiter)
+            self._waiters.add(waiter)
         else:
             if waiter.ticket.abandoned:
                 self._give_back(reply)
@@ -532,41 +543,37 @@ class Shard:
 
     def _park(self, waiter: _Receive, now_ms: int) -> None:
         if waiter.until_ms > now_ms:
-            self._waiters.setdefault(waiter.command.topic, []).append(waiter)
+            self._waiters.add(waiter)
         else:
             nothing = Received(waiter.command.topic, 0, 0, 0, (), lost=waiter.lost)
             waiter.ticket.resolve(Grant(nothing, _NOTHING))
 
     def _wake(self, topic: int, round_: _Round, now_ms: int) -> None:
         """Try the topic's waiters in the order they came, as many as there may be messages for."""
-        waiters = self._waiters.pop(topic, [])
-        self._serving += waiters
-        ready: dict[str, int] = {}
-        for waiter in waiters:
-            if isinstance(waiter, _Receive):
-                group = waiter.command.group
-                left = ready.get(group)
-                if left is None:
-                    core = self._engine.core
-                    left = core.ready_count(topic, group) or core.is_ready(topic, group, now_ms)
-                if left <= 0 and waiter.until_ms > now_ms:
-                    self._waiters.setdefault(topic, []).append(waiter)
-                    continue
-                ready[group] = left - waiter.command.max_messages
-            self._try(waiter, round_, now_ms)
+        core = self._engine.core
+        for group in self._waiters.groups(topic):
+            wanted = self._waiters.length(topic, group)
+            if group is None:
+                left = wanted
+            else:
+                left = core.ready_count(topic, group) or core.is_ready(topic, group, now_ms)
+            for _ in range(wanted):  # and not those who are parked again meanwhile
+                if left <= 0:
+                    break
+                waiter = self._waiters.take(topic, group)
+                if not waiter.ticket.abandoned:
+                    left -= waiter.command.max_messages if isinstance(waiter, _Receive) else 1
+                    self._serving.append(waiter)
+                    self._try(waiter, round_, now_ms)
 
     def _wake_due(self, round_: _Round, now_ms: int) -> None:
         """Try waiters whose time is up, or for whom a message has become due."""
-        for topic in list(self._waiters):
-            there = [waiter for waiter in self._waiters[topic] if not waiter.ticket.abandoned]
-            if not there:
-                del self._waiters[topic]
-                continue
-            self._waiters[topic] = there
+        for waiter in self._waiters.overdue(now_ms):
+            self._serving.append(waiter)
+            self._try(waiter, round_, now_ms)
+        for topic in self._waiters.topics():
             due_ms = self._due_ms(topic)
-            if (due_ms is not None and due_ms <= now_ms) or any(
-                waiter.until_ms <= now_ms for waiter in self._waiters[topic]
-            ):
+            if due_ms is not None and due_ms <= now_ms:
                 self._wake(topic, round_, now_ms)
 
     # -- the rest ----------------------------------------------------------------------------------
@@ -619,9 +626,8 @@ class Shard:
         with suppress(Empty):
             while True:
                 requests.append(self._inbox.get_nowait())
-        for waiters in self._waiters.values():
-            requests += waiters
-        self._waiters = {}
+        requests += self._waiters
+        self._waiters = WaitingRoom()
         requests += self._seals + self._sealing
         for request in requests:
             if isinstance(request, _Do | _Close) or request.ticket.done:

@@ -1,0 +1,135 @@
+"""Who waits for messages: by topic and group, in the order they came, and until when.
+
+To park one, to take the first of a line and to find whose time is up costs the same for ten and for
+ten thousand. Deadlines are a heap in which those who have left stay until the next tidying; that
+happens after as many arrivals as there were waiters, so it costs each arrival a constant.
+"""
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Final, Generic, Protocol, TypeVar
+
+from quiver.node.tickets import Ticket
+
+TIDY_MIN: Final = 64
+
+
+class Waiter(Protocol):
+    """Somebody who wants to be answered by a time, or may have gone (`ticket.abandoned`)."""
+
+    until_ms: int
+
+    @property
+    def ticket(self) -> Ticket: ...  # type: ignore[type-arg]  # of whatever
+    @property
+    def line(self) -> tuple[int, str | None]:
+        """The topic, and the group; without a group it is somebody who watches the topic."""
+
+
+W = TypeVar("W", bound=Waiter)
+
+
+class WaitingRoom(Generic[W]):
+    """Lines of waiters."""
+
+    def __init__(self) -> None:
+        self._lines: dict[int, dict[str | None, OrderedDict[int, W]]] = {}
+        self._deadlines: list[tuple[int, int, W]] = []  # the numbers tell equal deadlines apart
+        self._numbers = count()
+        self._arrivals = 0  # since the last tidying
+        self._tidy_after = TIDY_MIN
+
+    def __iter__(self) -> Iterator[W]:
+        for lines in self._lines.values():
+            for line in lines.values():
+                yield from line.values()
+
+    def __bool__(self) -> bool:
+        return any(not waiter.ticket.abandoned for waiter in self)
+
+    def add(self, waiter: W) -> None:
+        """Park somebody at the end of the line."""
+        topic, group = waiter.line
+        number = next(self._numbers)
+        self._lines.setdefault(topic, {}).setdefault(group, OrderedDict())[number] = waiter
+        heappush(self._deadlines, (waiter.until_ms, number, waiter))
+        self._arrivals += 1
+        if self._arrivals > self._tidy_after:
+            self.tidy()
+
+    def topics(self) -> list[int]:
+        """For which anybody waits."""
+        return list(self._lines)
+
+    def groups(self, topic: int) -> list[str | None]:
+        """That have a line for this topic; None if somebody watches it."""
+        return list(self._lines.get(topic, ()))
+
+    def line(self, topic: int, group: str | None) -> list[W]:
+        """Everybody in a line, first come first."""
+        return list(self._lines.get(topic, {}).get(group, {}).values())
+
+    def length(self, topic: int, group: str | None) -> int:
+        """How many are in a line."""
+        return len(self._lines.get(topic, {}).get(group, ()))
+
+    def take(self, topic: int, group: str | None) -> W:
+        """The first of a line that is not empty, who leaves it."""
+        line = self._lines[topic][group]
+        _, waiter = line.popitem(last=False)
+        self._forget_if_empty(topic, group)
+        return waiter
+
+    def overdue(self, now_ms: int) -> list[W]:
+        """Those whose time is up; they leave."""
+        found = []
+        while self._deadlines and self._deadlines[0][0] <= now_ms:
+            _, number, waiter = heappop(self._deadlines)
+            if self._leave(number, waiter):
+                found.append(waiter)
+        return found
+
+    def next_ms(self) -> int | None:
+        """When the next one's time is up."""
+        while self._deadlines and not self._is_here(*self._deadlines[0][1:]):
+            heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def tidy(self) -> None:
+        """Forget those who have gone, and who is no longer here; mind deadlines that have changed."""
+        staying = [
+            (number, waiter)
+            for lines in self._lines.values()
+            for line in lines.values()
+            for number, waiter in line.items()
+            if not waiter.ticket.abandoned
+        ]
+        self._lines = {}
+        for number, waiter in staying:
+            topic, group = waiter.line
+            self._lines.setdefault(topic, {}).setdefault(group, OrderedDict())[number] = waiter
+        self._deadlines = [(waiter.until_ms, number, waiter) for number, waiter in staying]
+        heapify(self._deadlines)
+        self._arrivals = 0
+        self._tidy_after = max(TIDY_MIN, len(staying))
+
+    def _is_here(self, number: int, waiter: W) -> bool:
+        topic, group = waiter.line
+        return number in self._lines.get(topic, {}).get(group, ())
+
+    def _leave(self, number: int, waiter: W) -> bool:
+        if not self._is_here(number, waiter):
+            return False
+        topic, group = waiter.line
+        del self._lines[topic][group][number]
+        self._forget_if_empty(topic, group)
+        return True
+
+    def _forget_if_empty(self, topic: int, group: str | None) -> None:
+        lines = self._lines[topic]
+        if not lines[group]:
+            del lines[group]
+            if not lines:
+                del self._lines[topic]
