@@ -4,19 +4,21 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import repeat
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quiver.batches.output import ID, WHERE
+from quiver.batches.output import ID, OUTPUT_SCHEMA, WHERE
 from quiver.batches.schema import TEXT
 from quiver.client.flows import Place
 from quiver.client.remote import wire
 from quiver.client.remote.link import Reply
 from quiver.client.results import Lease, Leased, Record
 from quiver.model.replies import Origin
+
+SCHEMA: Final = pa.schema([*OUTPUT_SCHEMA, *WHERE])
 
 T = TypeVar("T")
 L = TypeVar("L", bound=Leased)
@@ -26,7 +28,17 @@ def read(reply: Reply, kind: type[T]) -> tuple[pa.Table, T]:
     """The table of an answer, and what belongs to it as a whole."""
     table = open_(reply).read_all()
     about = msgspec.json.decode(table.schema.metadata[wire.ABOUT], type=kind)
-    return table.replace_schema_metadata(None), about
+    return _whole(table), about
+
+
+def _whole(table: pa.Table) -> pa.Table:
+    """With the columns that were left out because no message has a value there."""
+    made = dict(zip(table.column_names, table.columns, strict=True))
+    columns = [
+        made[field.name] if field.name in made else pa.nulls(table.num_rows, field.type)
+        for field in SCHEMA
+    ]
+    return pa.Table.from_arrays(columns, schema=SCHEMA)
 
 
 def open_(reply: Reply) -> pa.RecordBatchReader:
@@ -52,13 +64,15 @@ def deliveries(
 def ranges(table: pa.Table) -> dict[int, list[tuple[int, int]]]:
     """All offsets of a table, by partition."""
     found: dict[int, list[tuple[int, int]]] = {}
-    places = zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
-    for partition, offset in places:
-        of_partition = found.setdefault(partition, [])
-        if of_partition and of_partition[-1][1] == offset:
-            of_partition[-1] = (of_partition[-1][0], offset + 1)
-        else:
-            of_partition.append((offset, offset + 1))
+    whole = table.select(["partition", "offset"]).combine_chunks()
+    for part in whole.to_batches():  # one, or none
+        moved = (pc.pairwise_diff(values) for values in part.columns)
+        breaks = pc.or_(*(pc.not_equal(by, same) for by, same in zip(moved, (0, 1), strict=True)))
+        starts = [0, *pc.indices_nonzero(breaks).to_pylist()]
+        firsts = part.take(pa.array(starts)).to_pydict()
+        ends = [*starts[1:], part.num_rows]
+        for partition, offset, start, end in zip(*firsts.values(), starts, ends, strict=True):
+            found.setdefault(partition, []).append((offset, offset + end - start))
     return found
 
 

@@ -52,6 +52,13 @@ def read_batch(data: bytes, now_ms: int) -> pa.RecordBatch:
         raise InvalidBatch(f"the body is not an Arrow stream of messages: {error}") from None
 
 
+def slim(table: pa.Table) -> pa.Table:
+    """Messages without the columns in which none of them has a value."""
+    columns = zip(table.column_names, table.columns, strict=True)
+    kept = [name for name, values in columns if values.null_count < max(table.num_rows, 1)]
+    return table.select(kept)
+
+
 def write(tables: Any, schema: pa.Schema) -> Iterator[bytes]:
     """A table, or what a reader gives, as the pieces of a stream."""
     sink = _Pieces()

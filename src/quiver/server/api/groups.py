@@ -13,6 +13,7 @@ from quiver.errors import InvalidRequest
 from quiver.model.commands import Commit, Discard, Heartbeat, Join, Leave, Pick, Redrive
 from quiver.model.replies import Assigned
 from quiver.model.units import milliseconds
+from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Stream
 from quiver.server.api.messages import Some, ranges_in, some
 from quiver.server.requests import until_gone
@@ -79,7 +80,9 @@ async def fetch(call: Call, body: wire.FetchIn) -> Any:
     if isinstance(page, StoredPage):  # all of it: a commit settles everything before its offsets
         found = await asyncio.to_thread(lambda: some(page, page.source.pieces()))
     if call.arrow:
-        return Stream(table(found.pieces, with_where=True), wire.FetchAbout(ahead=found.ahead))
+        return Stream(
+            arrow.slim(table(found.pieces, with_where=True)), wire.FetchAbout(ahead=found.ahead)
+        )
     return wire.Fetched(messages=found.messages(call.topic), ahead=found.ahead)
 
 

@@ -130,7 +130,7 @@ async def receive(call: Call, body: wire.ReceiveIn) -> Any:
     )  # fmt: skip
 
     def made() -> pa.Table:
-        return table(list(grant.source.readable(some=True)), with_where=True)
+        return arrow.slim(table(list(grant.source.readable(some=True)), with_where=True))
 
     return Stream(await asyncio.to_thread(made), about)
 
@@ -254,7 +254,7 @@ async def read(call: Call, body: wire.ReadIn) -> Any:
     cursor = wire.Cursor(cursor.topic, {**cursor.positions, **found.ahead}, cursor.ends)
     text = wire.write_cursor(cursor)
     if call.arrow:
-        made = await asyncio.to_thread(lambda: table(found.pieces, with_where=True))
+        made = await asyncio.to_thread(lambda: arrow.slim(table(found.pieces, with_where=True)))
         return Stream(made, wire.PageAbout(cursor=text))
     messages = await asyncio.to_thread(lambda: found.messages(call.topic))
     return wire.ReadOut(messages=messages, cursor=text if cursor.more else None)
