@@ -25,6 +25,7 @@ from difflib import unified_diff
 from pathlib import Path
 from typing import Any
 
+import yaml
 from typer.main import get_command
 
 import quiver
@@ -309,6 +310,37 @@ def make_sqs(part: str) -> str:
     return sqs.table(names)
 
 
+def alert_rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def make_alerts(_: str) -> str:
+    """A table of the alert rules: when they fire, and what to do."""
+    rows = ["| alert | severity | after | what it means | what to do |\n|---|---|---|---|---|"]
+    for rule in alert_rules():
+        if "alert" in rule:
+            said = rule["annotations"]
+            rows.append(f"| {rule['alert']} | {rule['labels']['severity']} | {rule.get('for', '0m')} "
+                        f"| {said['description']} | {said['action']} |")  # fmt: skip
+    return "\n".join(rows)
+
+
+def make_thresholds(_: str) -> str:
+    """A table of the numbers that alerts compare with."""
+    severities = ("info", "warning", "critical")
+    found: dict[str, dict[str, str]] = {}
+    for rule in alert_rules():
+        if rule.get("record") == "quiver:threshold":
+            labels = rule["labels"]
+            number = rule["expr"].removeprefix("vector(").removesuffix(")")
+            found.setdefault(labels["measure"], {})[labels["severity"]] = number
+    rows = [f"| measure | {' | '.join(severities)} |\n|---|---:|---:|---:|"]
+    rows += [f"| `{measure}` | {' | '.join(numbers.get(one, '') for one in severities)} |"
+             for measure, numbers in found.items()]  # fmt: skip
+    return "\n".join(rows)
+
+
 GENERATORS: dict[str, Callable[[str], str]] = {
     "limits": make_limits,
     "error-tree": make_error_tree,
@@ -319,6 +351,8 @@ GENERATORS: dict[str, Callable[[str], str]] = {
     "columns": make_columns,
     "cli": make_cli,
     "metrics": make_metrics,
+    "alerts": make_alerts,
+    "thresholds": make_thresholds,
     "sqs": make_sqs,
 }
 
