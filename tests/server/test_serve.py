@@ -298,11 +298,13 @@ def test_names_can_be_added(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("origin", "status"),
-    [("http://evil.example", 403), ("null", 403), ("http://localhost:3000", 200)],
-)
-def test_pages_of_strangers_may_not_use_a_node(shared: Node, origin: str, status: int):
+    [("http://evil.example", 403), ("null", 403), ("http://203.0.113.5", 403),
+     ("http://localhost:3000", 403), ("http://localhost:7070", 200), ("https://localhost:7070", 200)],
+)  # fmt: skip
+def test_pages_of_others_may_not_use_a_node(shared: Node, origin: str, status: int):
     with Raw(shared.port) as raw:
-        assert raw.ask("GET", "/health/live", origin=origin).status == status
+        answer = raw.ask("GET", "/health/live", host="localhost:7070", origin=origin)
+        assert answer.status == status
 
 
 def test_logs_have_no_secrets(node: Node):

@@ -97,6 +97,7 @@ class Reception:
                 logs.event(
                     "request", level=level, request=request_id, method=scope["method"],
                     path=scope["path"], status=status, client=(scope["client"] or [""])[0],
+                    principal=scope[PRINCIPAL].name if PRINCIPAL in scope else None,
                     seconds=round(time.perf_counter() - started, 6),
                 )  # fmt: skip
 
@@ -108,7 +109,7 @@ class Reception:
                 "add it to `hosts` in the configuration"
             )
         origin = header(scope, b"origin")
-        if origin is not None and not self._knows(origin.decode("latin-1").partition("://")[2]):
+        if origin is not None and origin.partition(b"://")[2] != host:
             raise Forbidden(f"a page of {origin.decode('latin-1')[:80]!r} may not use this node")
 
     def _knows(self, host: str) -> bool:

@@ -18,6 +18,7 @@ from quiver.server.auth import access, sigv4
 from quiver.server.auth.principal import ANYBODY, Principal
 from quiver.server.auth.quotas import Meter
 from quiver.server.auth.sigv4 import Claim
+from quiver.storage.files import translated
 
 Clock = Callable[[], float]  # seconds
 
@@ -67,7 +68,7 @@ class Guard:
         self._clock = clock
         self._refusals = Refusals(clock)
         self._roll: Roll | None = None
-        if path is not None and path.exists():
+        if path is not None and self._exists(path):
             self._roll = self._read(path)
         elif required:
             raise InvalidRequest(f"there is no access file {path}: make one with quiver access add")
@@ -84,9 +85,14 @@ class Guard:
 
     def refresh(self) -> None:
         """Read the file again; if it is wrong, raise and go on with what was known before."""
-        if self._path is not None and (self._path.exists() or not self.open):
+        if self._path is not None and (self._exists(self._path) or not self.open):
             self._roll = self._read(self._path)
             logs.event("access read", file=str(self._path), principals=len(self._roll.principals))
+
+    @staticmethod
+    def _exists(path: Path) -> bool:
+        with translated(path):
+            return path.exists()
 
     def _read(self, path: Path) -> Roll:
         known = self._roll.principals if self._roll is not None else {}

@@ -44,8 +44,10 @@ class Rule:
 
     def covers(self, verb: Verb, topic: str) -> bool:
         """Whether it says something about `verb` on `topic`."""
-        if verb not in self.verbs:
-            return False
+        return verb in self.verbs and self.names(topic)
+
+    def names(self, topic: str) -> bool:
+        """Whether `topic` is one of its topics."""
         if self.pattern.endswith("*"):
             return topic.startswith(self.pattern[:-1])
         return topic == self.pattern
@@ -79,7 +81,9 @@ class Principal:
 
     def sees(self, topic: str) -> bool:
         """Whether it may know that there is such a topic: if anything is allowed on it."""
-        return any(self.may(verb, topic) for verb in VERBS)
+        return any(
+            self.may(verb, topic) for rule in self.allow if rule.names(topic) for verb in rule.verbs
+        )
 
     def visible(self, topics: Iterable[str]) -> list[str]:
         """Those of `topics` that a listing may show."""

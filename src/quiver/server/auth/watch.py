@@ -55,7 +55,7 @@ class Watch:
                 self._stamps[at] = seen
                 try:
                     each.refresh()
-                except (QuiverError, OSError) as error:
+                except QuiverError as error:
                     logs.event("kept what was read before", level=logging.ERROR, why=str(error))
 
 

@@ -59,6 +59,7 @@ def test_a_listing_shows_what_anything_is_allowed_on():
         "orders.eu", "orders.us", "invoices",
     ]  # fmt: skip
     assert principal().visible(TOPICS) == []
+    assert principal("send:*", deny=["send:orders*"]).visible(TOPICS) == ["invoices"]
 
 
 def test_a_refusal_says_who_what_and_where():
