@@ -5,19 +5,22 @@ A node is open unless a test says `@pytest.mark.parametrize("signed", [True], in
 
 import json
 import os
+import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import boto3
 import pytest
 
+from tests.clients import environments
 from tests.server.nodes import Node, start_node
 
 REGION = "eu-central-1"
-SECONDS_MAX = 60  # for one command of ours
+SECONDS_MAX = 120  # for one command
+AWS_REFUSED = 255  # the exit code of `aws` when the service says no
 
 
 class Keys(NamedTuple):
@@ -83,3 +86,61 @@ def sqs(node: Node, keys: Keys):
     )
     yield client
     client.close()
+
+
+@pytest.fixture
+def aws(settings: dict[str, str], node: Node) -> Callable[..., Any]:
+    """`aws sqs …`: what it printed, or with `error=True` its complaint."""
+    command = environments.python_with("awscli>=1.40,<2") / "aws"
+
+    def run(*args: str, error: bool = False, **options: Any) -> Any:
+        named = []
+        for name, value in options.items():
+            named.append(f"--{name.replace('_', '-')}")
+            values = value if isinstance(value, list) else [value]
+            named += [v if isinstance(v, str) else json.dumps(v) for v in values]
+        done = subprocess.run(
+            [command, "--endpoint-url", node.url, "sqs", *args, *named],
+            env=settings,  # its version 1 does not look for an endpoint there
+            capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+        )  # fmt: skip
+        assert done.returncode == (AWS_REFUSED if error else 0), (args, done.stderr)
+        if error:
+            return done.stderr.strip()
+        return json.loads(done.stdout) if done.stdout.strip() else None
+
+    return run
+
+
+@pytest.fixture
+def javascript(settings: dict[str, str], node: Node) -> Callable[[Path], str]:
+    """Runs a program where the packages of the example are installed; what it printed."""
+    command = environments.program("node")
+    folder = environments.node_with(environments.ROOT / "examples" / "node" / "package.json")
+
+    def run(program: Path) -> str:
+        shutil.copy(program, folder)  # packages are looked for next to the program
+        done = subprocess.run(
+            [command, program.name], cwd=folder, env={**settings, "QUIVER_URL": node.url},
+            capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def curl() -> Callable[..., tuple[int, str]]:
+    """`curl …`: the status and the body of the answer."""
+    command = environments.program("curl")
+
+    def run(*args: str, given: str = "") -> tuple[int, str]:
+        done = subprocess.run(
+            [command, "--silent", "--show-error", "--write-out", "\n%{http_code}", *args],
+            input=given, capture_output=True, text=True, timeout=SECONDS_MAX, check=True,
+        )  # fmt: skip
+        body, _, status = done.stdout.rpartition("\n")
+        return int(status), body
+
+    return run

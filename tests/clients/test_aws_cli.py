@@ -1,44 +1,12 @@
 """The AWS command line does every SQS action on a node."""
 
 import json
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from tests.clients import environments
-
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(700)]
-
-SECONDS_MAX = 60  # for one command
-REFUSED = 255  # its exit code when the service says no
-
-Aws = Callable[..., Any]
-
-
-@pytest.fixture
-def aws(settings, node) -> Aws:
-    """`aws sqs …`: what it printed, or with `error=True` its complaint."""
-    command = environments.python_with("awscli>=1.40,<2") / "aws"
-
-    def run(*args: str, error: bool = False, **options: Any) -> Any:
-        named = []
-        for name, value in options.items():
-            named.append(f"--{name.replace('_', '-')}")
-            values = value if isinstance(value, list) else [value]
-            named += [v if isinstance(v, str) else json.dumps(v) for v in values]
-        done = subprocess.run(
-            [command, "--endpoint-url", node.url, "sqs", *args, *named],
-            env=settings,  # its version 1 does not look for an endpoint there
-            capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
-        )  # fmt: skip
-        assert done.returncode == (REFUSED if error else 0), (args, done.stderr)
-        if error:
-            return done.stderr.strip()
-        return json.loads(done.stdout) if done.stdout.strip() else None
-
-    return run
 
 
 @pytest.mark.parametrize("signed", [False, True], indirect=True)
@@ -185,12 +153,12 @@ def test_a_wrong_secret_is_refused(aws, settings):
     assert "(InvalidClientTokenId)" in aws("list-queues", error=True)
 
 
-def attributes_of(aws: Aws, url: str, *names: str) -> dict[str, str]:
+def attributes_of(aws: Callable[..., Any], url: str, *names: str) -> dict[str, str]:
     found = aws("get-queue-attributes", queue_url=url, attribute_names=list(names))
     return found["Attributes"]
 
 
-def counts(aws: Aws, url: str) -> tuple[int, ...]:
+def counts(aws: Callable[..., Any], url: str) -> tuple[int, ...]:
     """Messages to be had, in flight and delayed."""
     found = attributes_of(aws, url, "All")
     kinds = ("", "NotVisible", "Delayed")

@@ -1,38 +1,15 @@
 """curl: the SQS protocols by hand, and the node's own API."""
 
 import json
-import subprocess
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
 from hashlib import md5
 from typing import Any
 
 import pytest
 
-from tests.clients import environments
-
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
-SECONDS_MAX = 30
 NAMESPACE = "{http://queue.amazonaws.com/doc/2012-11-05/}"
-
-Curl = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def curl() -> Curl:
-    """`curl …`: the status and the body of the answer."""
-    command = environments.program("curl")
-
-    def run(*args: str, given: str = "") -> tuple[int, str]:
-        done = subprocess.run(
-            [command, "--silent", "--show-error", "--write-out", "\n%{http_code}", *args],
-            input=given, capture_output=True, text=True, timeout=SECONDS_MAX, check=True,
-        )  # fmt: skip
-        body, _, status = done.stdout.rpartition("\n")
-        return int(status), body
-
-    return run
 
 
 def test_the_query_protocol(curl, node):

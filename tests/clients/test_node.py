@@ -1,8 +1,6 @@
 """Node.js: the AWS SDK for JavaScript, and sqs-consumer on top of it."""
 
 import json
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,25 +10,6 @@ from tests.clients import environments
 pytestmark = [pytest.mark.slow, pytest.mark.process, pytest.mark.timeout(700)]
 
 EXAMPLE = environments.ROOT / "examples" / "node"
-SECONDS_MAX = 120
-
-
-@pytest.fixture
-def javascript(settings, node):
-    """Runs a program where the packages of the example are installed; what it printed."""
-    command = environments.program("node")
-    folder = environments.node_with(EXAMPLE / "package.json")
-
-    def run(program: Path) -> str:
-        shutil.copy(program, folder)  # packages are looked for next to the program
-        done = subprocess.run(
-            [command, program.name], cwd=folder, env={**settings, "QUIVER_URL": node.url},
-            capture_output=True, text=True, timeout=SECONDS_MAX, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    return run
 
 
 @pytest.mark.parametrize("signed", [False, True], indirect=True)
