@@ -1,11 +1,11 @@
 """Celery with its SQS transport: real workers, which retry, wait, are killed and go home."""
 
-import base64
 import json
 import os
 import signal
 import subprocess
 import time
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -260,14 +260,23 @@ def test_nothing_is_lost_when_the_node_crashes(celery, left, node):
     assert set(celery.values("note")) == set(range(30))  # a crash may repeat some
 
 
-def test_quiver_receives_what_celery_sent(celery, left, node):
+@pytest.mark.parametrize("base64", [True, False])
+def test_quiver_receives_what_celery_sent(celery, left, node, base64):
+    celery.transport["sqs_base64_encoding"] = base64
     celery.send("note.delay('for Quiver')")
     assert left() == 1
-    node.stop()
-    out = run_quiver("receive", "shop", "--data", str(node.data), "--json")
-    envelope = json.loads(base64.b64decode(json.loads(out)["body"]))
+    out = run_quiver("receive", "shop", "--json", "--data", f"quiver://127.0.0.1:{node.port}")
+    body = json.loads(out)["body"]
+    envelope = json.loads(b64decode(body) if base64 else body)
     assert envelope["headers"]["task"] == "tests.clients.celery_tasks.note"
-    assert json.loads(base64.b64decode(envelope["body"]))[0] == ["for Quiver"]
+    assert json.loads(b64decode(envelope["body"]))[0] == ["for Quiver"]
+
+
+def test_the_page_shows_the_example():
+    page = (environments.ROOT / "docs" / "sqs.md").read_text()
+    shown = page.split("```python no-run\napp.conf.update(\n")[1].split("```")[0]
+    example = (environments.ROOT / "examples" / "celery" / "shop.py").read_text()
+    assert shown in "\n".join(line.split("  #")[0] for line in example.splitlines())
 
 
 def test_the_example(celery, left):

@@ -1,11 +1,15 @@
 """curl: the SQS protocols by hand, and the node's own API."""
 
 import json
+import subprocess
 import xml.etree.ElementTree as ET
 from hashlib import md5
 from typing import Any
 
 import pytest
+
+from tests.clients import environments
+from tests.clients.conftest import SECONDS_MAX
 
 pytestmark = [pytest.mark.slow, pytest.mark.process]
 
@@ -126,3 +130,16 @@ def test_curl_signs_by_itself(curl, node, keys):
     assert curl(*sign, ":".join(keys), *form)[0] == 200
     assert curl(*sign, f"{keys.id}:wrong", *form)[0] == 403
     assert curl(*form)[0] == 403
+
+
+def test_the_commands_of_the_page(node):
+    """What docs/sqs.md shows, as a shell runs it."""
+    page = (environments.ROOT / "docs" / "sqs.md").read_text()
+    block = page.split("## curl")[1].split("```")[1]
+    script = block.partition("\n")[2].replace("$ curl", f"{environments.program('curl')} --silent")
+    done = subprocess.run(
+        ["sh", "-e"], input=script.replace("127.0.0.1:7070", f"127.0.0.1:{node.port}"),
+        capture_output=True, text=True, timeout=SECONDS_MAX, check=True,
+    )  # fmt: skip
+    received = json.loads(done.stdout.splitlines()[-1].rpartition("</SendMessageResponse>")[2])
+    assert [message["Body"] for message in received["Messages"]] == ["a & b"]
