@@ -310,3 +310,29 @@ def test_bodies_share_a_bound(tmp_path: Path, connect: Connect):
         first.send(bytes(900_000))
         assert first.answer().body == b"900000"
         assert second.ask("POST", "/test/count", bytes(200_000)).body == b"200000"
+
+
+def test_answers_that_nobody_reads_count_too(tmp_path: Path, connect: Connect):
+    with start_node(tmp_path, env=SMALL, module="tests.server.testing_node") as node:
+        reader, sender = connect(node), connect(node)
+        reader.request("GET", "/test/large?bytes=20000000")
+        while (answer := sender.ask("POST", "/test/count", b"abc")).status == 200:
+            pass
+        assert (answer.status, answer.problem["code"]) == (429, "overloaded")
+        assert len(reader.answer().body) == 20_000_000
+        while sender.ask("POST", "/test/count", b"abc").status == 429:
+            pass
+
+
+def test_bombs_do_not_fill_the_memory(tmp_path: Path, connect: Connect):
+    bombs = [("zstd", zstd(bytes(1_000_000_000))), ("gzip", gzip.compress(bytes(200_000_000), 1))]
+    with start_node(tmp_path, module="tests.server.testing_node") as node:
+        clients = [connect(node) for _ in range(16)]
+        for client in clients:
+            for name, bomb in bombs:
+                client.request("POST", "/test/count", bomb, content_encoding=name)
+        for client in clients:
+            assert [client.answer().status for _ in bombs] == [413, 413]
+        status = Path(f"/proc/{node.pid}/status").read_text()
+        peak_kib = next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1]
+        assert int(peak_kib) < 400_000
