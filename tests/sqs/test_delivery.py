@@ -179,6 +179,15 @@ def test_an_old_receipt_still_deletes_on_a_standard_queue(sqs, url):
     assert not receive(sqs, url)
 
 
+def test_and_takes_it_from_who_has_it_now(sqs, url):
+    send(sqs, url, "a")
+    (got,) = receive(sqs, url, VisibilityTimeout=0)
+    (again,) = receive(sqs, url)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=got["ReceiptHandle"])
+    assert counts(sqs, url) == (0, 0, 0)
+    sqs.delete_message(QueueUrl=url, ReceiptHandle=again["ReceiptHandle"])
+
+
 @pytest.mark.parametrize("by_queue", [True, False])
 def test_delayed_messages_wake_who_waits(sqs, make, by_queue):
     url = make(DelaySeconds="1" if by_queue else "0")

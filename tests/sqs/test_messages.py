@@ -160,7 +160,7 @@ def test_characters_that_xml_does_not_have(sqs, url, character, number):
     )
     with refused("InvalidMessageContents", text):
         sqs.send_message(QueueUrl=url, MessageBody=f"a{character}")
-    with refused("InvalidMessageContents"):
+    with refused("InvalidParameterValue"):
         sqs.send_message(
             QueueUrl=url, MessageBody="x", MessageAttributes={"a": string(f"a{character}")}
         )

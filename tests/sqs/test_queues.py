@@ -85,6 +85,18 @@ def test_encryption_is_kept_and_echoed(sqs, make):
     assert "KmsMasterKeyId" not in found
 
 
+def test_there_is_one_kind_of_encryption_at_a_time(sqs, name):
+    text = (
+        "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS "
+        "SSE or SQS SSE."
+    )
+    with refused("InvalidAttributeValue", text):
+        sqs.create_queue(
+            QueueName=name(),
+            Attributes={"KmsMasterKeyId": "alias/mine", "SqsManagedSseEnabled": "true"},
+        )
+
+
 def test_only_what_is_asked_for_comes_back(sqs, url):
     assert set(attributes(sqs, url, "QueueArn", "Policy", "DelaySeconds")) == {
         "QueueArn", "DelaySeconds",

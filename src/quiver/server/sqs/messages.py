@@ -52,18 +52,16 @@ _extra_decoder: Final = msgspec.json.Decoder(Extra)
 
 def check_body(body: str) -> None:
     """Refuse a body with characters that XML does not have."""
-    _check_characters(body)
-
-
-def _check_characters(text: str) -> None:
-    found = UNSPEAKABLE.search(text)
+    found = UNSPEAKABLE.search(body)
     if found is not None:
-        raise Fault(
-            "InvalidMessageContents",
-            f"Invalid binary character '#x{ord(found[0]):X}' was found in the message body, the set of "
-            "allowed characters is #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | "
-            "[#x10000-#x10FFFF].",
-        )
+        raise Fault("InvalidMessageContents", _unspeakable(found[0], "the message body"))
+
+
+def _unspeakable(character: str, place: str) -> str:
+    return (
+        f"Invalid binary character '#x{ord(character):X}' was found in {place}, the set of allowed "
+        "characters is #x9 | #xA | #xD | [#x20-#xD7FF] | [#xE000-#xFFFD] | [#x10000-#x10FFFF]."
+    )
 
 
 def check_token(value: str, parameter: str) -> None:
@@ -96,14 +94,14 @@ def check_attributes(attributes: Mapping[str, Attribute]) -> int:
 def _check_name(name: str) -> None:
     if not name:
         raise invalid_parameter("The request must contain non-empty message attribute names.")
-    if len(name) > NAME_CHARS_MAX:
+    if len(name) >= NAME_CHARS_MAX:
         raise invalid_parameter(
-            f"Message (user) attribute name must be shorter than {NAME_CHARS_MAX} Bytes"
+            f"Message (user) attribute names must be shorter than {NAME_CHARS_MAX} Bytes"
         )
     if not _NAME.fullmatch(name):
         raise invalid_parameter(
-            f"The message attribute name '{name}' is invalid. Attribute name can contain A-Z, a-z, "
-            "0-9, underscore (_), hyphen (-), and period (.) characters."
+            "Message (user) attributes name can only contain upper and lower score characters, "
+            "digits, periods, hyphens and underscores. "
         )
     if name.lower().startswith(_RESERVED):
         raise invalid_parameter(
@@ -129,9 +127,9 @@ def _check_value(name: str, attribute: Attribute) -> str:
             f"The type of message (user) attribute '{name}' is invalid. You must use only the "
             "following supported type prefixes: Binary, Number, String."
         )
-    if len(kind) > NAME_CHARS_MAX:
+    if len(kind) >= NAME_CHARS_MAX:
         raise invalid_parameter(
-            f"Message (user) attribute type must be shorter than {NAME_CHARS_MAX} Bytes"
+            f"Message (user) attribute types must be shorter than {NAME_CHARS_MAX} Bytes"
         )
     if attribute.string_list_values or attribute.binary_list_values:
         raise Fault("UnsupportedOperation", "Message attribute list values are not supported.")
@@ -146,7 +144,10 @@ def _check_value(name: str, attribute: Attribute) -> str:
             f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'."
         )
     if isinstance(found, str):
-        _check_characters(found)
+        bad = UNSPEAKABLE.search(found)
+        if bad is not None:  # unlike a body, AWS calls this a wrong parameter
+            place = f"the value of message (user) attribute '{name}'"
+            raise invalid_parameter(_unspeakable(bad[0], place))
         if base == "Number" and not _NUMBER.fullmatch(found.strip()):
             raise invalid_parameter(
                 f"Can't cast the value of message (user) attribute '{name}' to a number."

@@ -6,7 +6,6 @@ leaves every message either here or there, and the task can be started again.
 
 import asyncio
 from base64 import b64decode, b64encode
-from dataclasses import dataclass, field
 from typing import Final
 from uuid import uuid4
 
@@ -18,7 +17,7 @@ from quiver.server.auth import Verb
 from quiver.server.sqs import faults, queues, shapes
 from quiver.server.sqs.faults import Fault, invalid, missing
 from quiver.server.sqs.manage import sources
-from quiver.server.sqs.service import Call
+from quiver.server.sqs.service import Call, Move
 from quiver.server.sqs.shapes import Output
 
 RATE_MAX: Final = 500
@@ -29,38 +28,6 @@ class Ident(msgspec.Struct, rename="camel"):
 
     task_id: str
     source_arn: str
-
-
-@dataclass(slots=True)
-class Move:
-    """One task."""
-
-    handle: str
-    source: str
-    source_arn: str
-    target_arn: str | None
-    rate: int | None
-    to_move: int
-    started_ms: int
-    moved: int = 0
-    status: str = "RUNNING"
-    reason: str | None = None
-    job: asyncio.Task[None] | None = field(default=None, repr=False)
-
-    def output(self) -> Output:
-        """As ListMessageMoveTasks shows it."""
-        found: Output = {
-            "TaskHandle": self.handle if self.status == "RUNNING" else None,
-            "Status": self.status,
-            "SourceArn": self.source_arn,
-            "DestinationArn": self.target_arn,
-            "MaxNumberOfMessagesPerSecond": self.rate,
-            "ApproximateNumberOfMessagesMoved": self.moved,
-            "ApproximateNumberOfMessagesToMove": self.to_move,
-            "FailureReason": self.reason,
-            "StartedTimestamp": self.started_ms,
-        }
-        return {name: value for name, value in found.items() if value is not None}
 
 
 async def start_message_move_task(call: Call, request: shapes.StartMessageMoveTask) -> Output:

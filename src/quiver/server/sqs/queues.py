@@ -192,6 +192,12 @@ def check(attributes: Mapping[str, str], bounds: Sqs, *, fifo: bool) -> dict[str
             if value and name in ("Policy", "RedriveAllowPolicy"):
                 _json_map(value, name)
             found[name] = value
+    if found.get("KmsMasterKeyId") and found.get("SqsManagedSseEnabled") == "true":
+        raise Fault(
+            "InvalidAttributeValue",
+            "You can use one type of server-side encryption (SSE) at one time. You can either enable "
+            "KMS SSE or SQS SSE.",
+        )
     if found.get("FifoQueue") == "false":
         raise bad_attribute("FifoQueue", "Modifying queue type is not supported.")
     return found
@@ -253,7 +259,7 @@ def change(
                 labels[LABEL + name] = value
             else:
                 labels.pop(LABEL + name, None)
-            if name == "SqsManagedSseEnabled":
+            if name == "SqsManagedSseEnabled" and value == "true":
                 labels.pop(LABEL + "KmsMasterKeyId", None)
     labels[MODIFIED] = str(now_s)
     return Change(labels, other)

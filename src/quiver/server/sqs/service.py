@@ -1,7 +1,8 @@
 """What the actions share: the queue behind them, what they remember, and one request's context."""
 
+import asyncio
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any, Generic, TypeVar
 from urllib.parse import urlsplit
@@ -19,6 +20,7 @@ from quiver.server.config import Sqs
 from quiver.server.context import Context
 from quiver.server.sqs.faults import Fault, missing, no_queue
 from quiver.server.sqs.queues import Queue
+from quiver.server.sqs.shapes import Output
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -53,6 +55,38 @@ class Repeatable:
     messages: list[dict[str, Any]]
 
 
+@dataclass(slots=True)
+class Move:
+    """A task that moves messages from one queue to another."""
+
+    handle: str
+    source: str
+    source_arn: str
+    target_arn: str | None
+    rate: int | None
+    to_move: int
+    started_ms: int
+    moved: int = 0
+    status: str = "RUNNING"
+    reason: str | None = None
+    job: asyncio.Task[None] | None = field(default=None, repr=False)
+
+    def output(self) -> Output:
+        """As ListMessageMoveTasks shows it."""
+        found: Output = {
+            "TaskHandle": self.handle if self.status == "RUNNING" else None,
+            "Status": self.status,
+            "SourceArn": self.source_arn,
+            "DestinationArn": self.target_arn,
+            "MaxNumberOfMessagesPerSecond": self.rate,
+            "ApproximateNumberOfMessagesMoved": self.moved,
+            "ApproximateNumberOfMessagesToMove": self.to_move,
+            "FailureReason": self.reason,
+            "StartedTimestamp": self.started_ms,
+        }
+        return {name: value for name, value in found.items() if value is not None}
+
+
 class Service:
     """One for a node."""
 
@@ -67,7 +101,7 @@ class Service:
         )
         self.attempts: Memory[tuple[int, str], Repeatable] = Memory(limits.SQS_ATTEMPTS_MAX)
         self.attempt_of: Memory[str, tuple[int, str]] = Memory(limits.SQS_REMEMBERED_MAX)
-        self.moves: list[Any] = []  # tasks of `moves`, newest first
+        self.moves: list[Move] = []  # newest first
         self._queues: dict[str, Queue] = {}
         self._mark: int | None = None
 

@@ -3,11 +3,11 @@
 import asyncio
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from quiver.client.aio import run
 from quiver.errors import ReceiptError, ReceiptExpired
-from quiver.model.commands import Discard, Pick
+from quiver.model.commands import Discard, Held, Pick, Settle
 from quiver.node.engine import Engine
 from quiver.node.receipts import Receipt, verify
 from quiver.node.shard import TopicHandle
@@ -70,17 +70,18 @@ async def delete_message_batch(call: Call, request: shapes.DeleteMessageBatch) -
 async def _delete(
     call: Call, handle: TopicHandle, receipts: dict[str, Receipt]
 ) -> dict[str, Fault]:
-    """Settle messages. Of an expired receipt, FIFO queues complain; others still delete if they can."""
+    """Settle messages. Of an expired receipt FIFO queues complain; others still delete, if they can."""
     _touched(call, list(receipts))
     refused: dict[str, Fault] = {}
     for text in await _settle(call, "ack", list(receipts)):
         receipt = receipts[text]
-        if not await run(call.service.flows.asked(partial(_waits, receipt=receipt))):
+        state = await run(call.service.flows.asked(partial(_state, receipt=receipt)))
+        if not state.waits:
             continue  # deleted before
         if call.service.look(handle).fifo:
             refused[text] = invalid(text, "ReceiptHandle", "The receipt handle has expired.")
         else:
-            await _discard(call, handle, receipt)
+            await _delete_late(call, handle, receipt, state)
     for receipt in receipts.values():
         call.service.received.pop((receipt.topic, receipt.partition, receipt.offset))
     return refused
@@ -95,22 +96,34 @@ async def _settle(call: Call, action: Any, texts: list[str], **options: Any) -> 
     return ()
 
 
-def _waits(engine: Engine, receipt: Receipt) -> bool:
-    """Whether the message is still to be delivered, or is with somebody else."""
+class State(NamedTuple):
+    """What has become of a message whose receipt has expired."""
+
+    waits: bool  # it is not deleted
+    epoch: int | None  # of the lease that somebody has on it now
+    shared: bool  # other groups of the topic have a say too
+
+
+def _state(engine: Engine, receipt: Receipt) -> State:
     topic = engine.core.topics.get(receipt.topic)
     group = topic.groups.get(queues.GROUP) if topic is not None else None
-    if group is None or group.number != receipt.group:
-        return False
-    return receipt.offset not in group.views[receipt.partition].settled
+    if topic is None or group is None or group.number != receipt.group:
+        return State(False, None, False)
+    view, offset = group.views[receipt.partition], receipt.offset
+    epochs = (epoch for epoch, lease in view.leases.items() if lease.holds(offset, offset + 1))
+    return State(offset not in view.settled, next(epochs, None), len(topic.groups) > 1)
 
 
-async def _discard(call: Call, handle: TopicHandle, receipt: Receipt) -> None:
-    """Delete a message that is visible again; if other groups want it too, they come first."""
-    flows = call.service.flows
-    groups = await run(flows.asked(lambda engine: len(engine.core.topics[receipt.topic].groups)))
-    if groups == 1:
-        picks = (Pick(receipt.partition, ((receipt.offset, receipt.offset + 1),)),)
-        await run(flows.move(handle.name, Discard(receipt.topic, picks)))
+async def _delete_late(call: Call, handle: TopicHandle, receipt: Receipt, state: State) -> None:
+    """Delete a message by an old receipt: from whoever has it now, or, if it is only ours, unread."""
+    flows, place = call.service.flows, ((receipt.offset, receipt.offset + 1),)
+    if state.epoch is not None:
+        held = Held(receipt.partition, state.epoch, place)
+        await run(flows.settle_all([Settle(receipt.topic, receipt.group, "ack", (held,))]))
+    elif not state.shared:
+        await run(
+            flows.move(handle.name, Discard(receipt.topic, (Pick(receipt.partition, place),)))
+        )
 
 
 async def change_message_visibility(call: Call, request: shapes.ChangeMessageVisibility) -> None:
@@ -162,7 +175,7 @@ async def _change(call: Call, handle: TopicHandle, text: str | None, seconds: in
         refused = await _settle(call, "nack", [text], delay=0)
     if not refused:
         return
-    if await run(call.service.flows.asked(partial(_waits, receipt=receipt))):
+    if (await run(call.service.flows.asked(partial(_state, receipt=receipt)))).waits:
         raise Fault("MessageNotInflight", "The message referred to is not in flight.")
     raise invalid(
         text, "ReceiptHandle",
