@@ -22,6 +22,7 @@ import pytest
 from rich.console import Console
 
 import quiver
+from quiver.cli import top
 from quiver.cli.board import SORTS, Board, Look
 from tests.server.nodes import Node
 
@@ -115,10 +116,11 @@ def test_rates_are_what_was_counted_since_the_look_before(look: Look):
     assert row[-3] == "-", "a topic that was made again has no rate yet"
 
 
-@pytest.mark.parametrize("sort", SORTS)
+@pytest.mark.parametrize("sort", top.SORTS)
 def test_every_order_shows_every_topic(look: Look, sort: str):
     text = "\n".join(drawn(Board("data", look, sort=sort), 300))
     assert all(name[:40] in text for name in look.overview.topics)
+    assert set(top.SORTS) == set(SORTS)
 
 
 def test_a_pattern_leaves_others_out(look: Look):
@@ -245,6 +247,14 @@ def test_a_signal_ends_it_as_a_shell_expects(tmp_path: Path):
         terminal.process.send_signal(signal.SIGINT)
         assert terminal.end() == 128 + signal.SIGINT
         assert termios.tcgetattr(terminal.terminal) == terminal.before
+
+
+@pytest.mark.process
+def test_a_token_is_not_shown(node: Node):
+    done = run(f"quiver://sesame@127.0.0.1:{node.port}", "--once")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"quiver://127.0.0.1:{node.port}\n")
+    assert "sesame" not in done.stdout + done.stderr
 
 
 @pytest.mark.process

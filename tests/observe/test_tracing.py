@@ -7,6 +7,7 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
@@ -17,7 +18,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 import quiver
 from quiver import limits, tracing
-from tests.server.nodes import start_node
+from tests.server.nodes import Node, start_node
 
 # Loaded by Python when it starts: a node whose process somebody gave an SDK.
 SITE = """
@@ -175,24 +176,115 @@ def test_a_program_without_opentelemetry_does_not_load_it():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+class Traced:
+    """A node whose process has an SDK, which writes its spans to a file."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        site = tmp_path / "site"
+        site.mkdir()
+        (site / "sitecustomize.py").write_text(SITE)
+        self.recorded = tmp_path / "spans"
+        path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
+        self.node = start_node(tmp_path, env={"PYTHONPATH": path, "SPANS": str(self.recorded)})
+
+    def spans(self) -> list[dict[str, Any]]:
+        """What it recorded, all of it: it is ended for that."""
+        assert self.node.stop() == 0
+        return [json.loads(line) for line in self.recorded.read_text().splitlines()]
+
+
+@pytest.fixture
+def traced(tmp_path: Path) -> Iterator[Traced]:
+    made = Traced(tmp_path)
+    with made.node:
+        yield made
+
+
+def post(url: str, path: str, body: Any, method: str = "POST", **headers: str) -> Any:
+    request = Request(
+        url + path,
+        json.dumps(body).encode(),
+        {"content-type": "application/json", **headers},
+        method=method,
+    )
+    with urlopen(request, timeout=30) as answer:
+        return json.load(answer)
+
+
 @pytest.mark.process
-def test_the_spans_of_a_node_are_in_the_trace_of_the_request(
-    tmp_path: Path, spans: InMemorySpanExporter
+def test_one_trace_goes_from_the_producer_through_the_node_to_the_consumer(
+    traced: Traced, spans: InMemorySpanExporter
 ):
-    site = tmp_path / "site"
-    site.mkdir()
-    (site / "sitecustomize.py").write_text(SITE)
-    recorded = tmp_path / "spans"
-    path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-    with start_node(tmp_path, env={"PYTHONPATH": path, "SPANS": str(recorded)}) as node:
-        with in_span() as span:
-            request = Request(f"{node.url}/health/live", headers=tracing.current())
-        with urlopen(request, timeout=30) as answer:
-            assert answer.status == 200
-        assert node.stop() == 0
-    found = [json.loads(line) for line in recorded.read_text().splitlines()]
-    (served,) = [one for one in found if one["attributes"]["url.path"] == "/health/live"]
-    assert served["kind"] == "SpanKind.SERVER"
-    assert served["context"]["trace_id"] == f"0x{span.get_span_context().trace_id:032x}"
-    assert served["parent_id"] == f"0x{span.get_span_context().span_id:016x}"
-    assert served["attributes"]["http.response.status_code"] == 200
+    with quiver.connect(f"quiver://127.0.0.1:{traced.node.port}") as queue:
+        queue.create_topic("orders")
+        with in_span("checkout"):
+            queue.send("orders", {"order": 1})
+        (delivery,) = queue.receive("orders", "billing", wait=10)
+        with tracing.consumer_span(delivery):
+            delivery.ack()
+    producer, consumer = spans.get_finished_spans()
+    assert producer.context is not None
+    assert consumer.context is not None
+    assert consumer.parent is not None
+    assert consumer.context.trace_id == producer.context.trace_id
+    assert consumer.parent.span_id == producer.context.span_id
+    served = {span["name"]: span for span in traced.spans()}
+    for name, parent in (("api send", producer), ("api ack", consumer)):
+        assert parent.context is not None
+        assert served[name]["kind"] == "SpanKind.SERVER"
+        assert served[name]["context"]["trace_id"] == f"0x{producer.context.trace_id:032x}"
+        assert served[name]["parent_id"] == f"0x{parent.context.span_id:016x}"
+        assert served[name]["attributes"]["quiver.code"] == "ok"
+        assert served[name]["attributes"]["http.response.status_code"] == 200
+    assert served["api receive"]["parent_id"] is None, "nothing was current around the receive"
+
+
+@pytest.mark.process
+def test_what_a_request_sends_is_in_the_trace_of_the_request(node: Node):
+    """Also on a node without an SDK."""
+    trace_id = "0af7651916cd43dd8448eb211c80319c"
+    parent = {"traceparent": f"00-{trace_id}-b7ad6b7169203331-01", "tracestate": "a=1"}
+    own = "00-11111111111111111111111111111111-2222222222222222-01"
+    post(node.url, "/v1/topics/orders", {}, method="PUT")
+    path = "/v1/topics/orders/messages"
+    post(node.url, path, {"body": "1"}, **parent)
+    post(node.url, path, {"body": "2", "headers": {"traceparent": own}}, **parent)
+    post(node.url, path, {"body": "3"}, traceparent="garbage")
+    post(node.url, path, {"body": "4"})
+    path = "/v1/topics/orders/groups/billing/receive"
+    found = post(node.url, path, {"max_messages": 9}, **parent)["messages"]
+    headers = [message.get("headers") or {} for message in found]
+    assert headers[0]["traceparent"].split("-")[1] == trace_id
+    assert headers[0]["tracestate"] == "a=1"
+    assert headers[1:] == [{"traceparent": own}, {}, {}]
+
+
+@pytest.mark.process
+def test_the_trace_header_of_sqs_is_left_alone(traced: Traced):
+    boto3 = pytest.importorskip("boto3")
+    sqs = boto3.client(
+        "sqs", endpoint_url=traced.node.url, region_name="us-east-1",
+        aws_access_key_id="x", aws_secret_access_key="x",
+    )  # fmt: skip
+    try:
+        url = sqs.create_queue(QueueName="orders")["QueueUrl"]
+        header = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1"
+        sqs.send_message(
+            QueueUrl=url,
+            MessageBody="x",
+            MessageAttributes={"kind": {"DataType": "String", "StringValue": "new"}},
+            MessageSystemAttributes={
+                "AWSTraceHeader": {"DataType": "String", "StringValue": header}
+            },
+        )
+        (message,) = sqs.receive_message(
+            QueueUrl=url,
+            WaitTimeSeconds=10,
+            MessageSystemAttributeNames=["All"],
+            MessageAttributeNames=["All"],
+        )["Messages"]
+    finally:
+        sqs.close()
+    assert message["Attributes"]["AWSTraceHeader"] == header
+    assert message["MessageAttributes"]["kind"]["StringValue"] == "new"
+    assert any(span["name"] == "sqs SendMessage" for span in traced.spans())

@@ -10,38 +10,28 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
+from contextlib import closing
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
-from urllib.error import HTTPError
-from urllib.request import Request, urlopen
 
 import typer
 
 from quiver.cli import directory, output
 from quiver.cli.options import DATA, Data, Json, epilog
 from quiver.cli.signals import Stop, stoppable
-from quiver.errors import (
-    Forbidden,
-    InvalidRequest,
-    QuiverError,
-    RequestError,
-    Unauthenticated,
-    Unreachable,
-)
+from quiver.errors import InvalidRequest, QueueClosed, QuiverError, RequestError
 
 if TYPE_CHECKING:
     from rich.live import Live
 
     from quiver.cli.board import Board, Look
+    from quiver.client.sync import Queue
     from quiver.model.stats import Overview
 
 SORTS: Final = ("lag", "rate", "oldest", "dead", "name")
-SCHEMES: Final = {"quiver": "http", "quivers": "https", "http": "http", "https": "https"}
-ANSWER_SECONDS: Final = 10
+LOOK_SECONDS: Final = 1.0  # for a node to answer, before we say that it does not
 KEYS_SECONDS: Final = 0.2  # how late a key, a signal or a new size of the window is noticed
 KEYS_MAX: Final = 100  # taken at once
 
@@ -78,58 +68,74 @@ def top(
     """Watch topics and groups: lag, rates, leases, dead letters."""
     if sort not in SORTS:
         raise InvalidRequest(f"--sort is one of {', '.join(SORTS)}, not {sort[:40]!r}")
-    place = where or str(data)
-    with ExitStack() as stack:
-        look = stack.enter_context(_looking(place))
+    with closing(_place(where or str(data))) as place:
         if once:
-            _show_once(place, look(), topic, sort, as_json=as_json)
+            _show_once(place.name, place.look(), topic, sort, as_json=as_json)
             return
-        stop = stack.enter_context(stoppable())
-        if as_json or not sys.stdout.isatty():
-            _print_on(place, look, topic, sort, every, stop, as_json=as_json)
-        else:
-            _Screen(place, look, topic, sort, every, stop).run()
+        with stoppable() as stop:
+            if as_json or not sys.stdout.isatty():
+                _print_on(place, topic, sort, every, stop, as_json=as_json)
+            else:
+                _Screen(place, topic, sort, every, stop).run()
         if stop.signal:
             raise typer.Exit(stop.exit_code)
 
 
-@contextmanager
-def _looking(place: str) -> "Iterator[Callable[[], Overview]]":
-    """How to look at a node, or at a directory."""
-    if "://" not in place:
-        path = Path(place)
-        directory.require_queue(path)
+class _Directory:
+    """A queue that is opened for each look, so that others may use it in between."""
 
-        def look() -> "Overview":
-            with directory.opened(path) as queue:
-                return queue.overview()
+    def __init__(self, name: str) -> None:
+        self.name = name
+        directory.require_queue(Path(name))
 
-        yield look
-        return
-    yield lambda: _ask(place)
+    def look(self) -> "Overview":
+        """What is in it now."""
+        with directory.opened(Path(self.name)) as queue:
+            return queue.overview()
+
+    def close(self) -> None:
+        """There is nothing to let go of."""
 
 
-def _ask(url: str) -> "Overview":
-    """What a node says."""
-    import msgspec
+class _Node:
+    """A node, which need not be there yet, or any more."""
 
-    from quiver.model.stats import Overview
+    def __init__(self, url: str) -> None:
+        from quiver.client.remote.address import parse
 
-    scheme, _, address = url.partition("://")
-    if scheme not in SCHEMES:
-        raise InvalidRequest(f"a node is quiver://HOST:PORT, not {url[:60]!r}")
-    request = Request(f"{SCHEMES[scheme]}://{address.rstrip('/')}/v1/overview")  # noqa: S310
-    if token := os.environ.get("QUIVER_TOKEN"):
-        request.add_header("Authorization", f"Bearer {token}")
-    try:
-        with urlopen(request, timeout=ANSWER_SECONDS) as answer:  # noqa: S310
-            return msgspec.json.decode(answer.read(), type=Overview)
-    except HTTPError as refusal:
-        told = msgspec.json.decode(refusal.read())
-        kind = {401: Unauthenticated, 403: Forbidden}.get(refusal.code, Unreachable)
-        raise kind(told["detail"]) from None
-    except (OSError, ValueError) as error:
-        raise Unreachable(f"{url} does not answer: {error}") from error
+        self._address = replace(parse(url), patience_seconds=LOOK_SECONDS)
+        self._queue: Queue | None = None
+
+    @property
+    def name(self) -> str:
+        """Its address, without the token."""
+        scheme = "quivers" if self._address.secure else "quiver"
+        return f"{scheme}://{','.join(self._address.hosts)}"
+
+    def look(self) -> "Overview":
+        """What it says now."""
+        from quiver.client.connect import open_link
+        from quiver.client.sync import Queue
+
+        if self._queue is None:
+            self._queue = Queue(*open_link(self._address, "disk"))
+        return self._queue.overview()
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._queue is not None:
+            self._queue.close()
+
+
+def _place(text: str) -> _Directory | _Node:
+    """A directory, unless it looks like an address."""
+    from quiver.client.remote.address import EXAMPLE, is_address
+
+    if is_address(text):
+        return _Node(text)
+    if "://" in text:
+        raise InvalidRequest(f"a node's address is {EXAMPLE}, or begins with quivers://")
+    return _Directory(text)
 
 
 def _show_once(place: str, overview: "Overview", pattern: str, sort: str, *, as_json: bool) -> None:
@@ -153,13 +159,12 @@ def _print_json(overview: "Overview", pattern: str) -> None:
 
 
 def _print_on(
-    place: str, look: "Callable[[], Overview]", pattern: str, sort: str, every: float, stop: Stop,
-    *, as_json: bool,
-) -> None:  # fmt: skip
+    place: _Directory | _Node, pattern: str, sort: str, every: float, stop: Stop, *, as_json: bool
+) -> None:
     """For a file or a pipe: one look below the other."""
     while not stop.signal:
         try:
-            _show_once(place, look(), pattern, sort, as_json=as_json)
+            _show_once(place.name, place.look(), pattern, sort, as_json=as_json)
         except QuiverError as error:
             _raise_if_lasting(error)
             output.problem(f"{output.sentence(error)} Trying again.")
@@ -177,11 +182,9 @@ class _Screen:
     """The terminal, while somebody looks at it."""
 
     def __init__(
-        self, place: str, look: "Callable[[], Overview]", pattern: str, sort: str, every: float,
-        stop: Stop,
-    ) -> None:  # fmt: skip
+        self, place: _Directory | _Node, pattern: str, sort: str, every: float, stop: Stop
+    ) -> None:
         self._place = place
-        self._look = look
         self._pattern = pattern
         self._sort = sort
         self._every = every
@@ -223,7 +226,7 @@ class _Screen:
         from quiver.cli.board import Look
 
         try:
-            found = self._look()
+            found = self._place.look()
         except QuiverError as error:
             _raise_if_lasting(error)
             since = f" since {self._clock}" if self._clock else ""
@@ -243,14 +246,14 @@ class _Screen:
         from quiver.cli.board import Board
 
         return Board(
-            self._place, self._now, self._before, sort=self._sort, pattern=self._pattern,
+            self._place.name, self._now, self._before, sort=self._sort, pattern=self._pattern,
             clock=self._clock, trouble=self._trouble, foot=f"by {self._sort} · s sort · q quit", fits=True,
         )  # fmt: skip
 
 
 def _raise_if_lasting(error: QuiverError) -> None:
     """What trying again cannot help against ends the command."""
-    if isinstance(error, RequestError):
+    if isinstance(error, RequestError) and not isinstance(error, QueueClosed):  # it is ending
         raise error
 
 

@@ -41,6 +41,7 @@ from quiver.errors import (
     Unreachable,
 )
 from quiver.node.tickets import Ticket
+from quiver.tracing import carried
 
 T = TypeVar("T")
 
@@ -179,7 +180,7 @@ class Link:
             headers["content-encoding"] = "zstd"
         if self.address.token is not None:
             headers["authorization"] = f"Bearer {self.address.token}"
-        return replace(request, body=body, headers={**headers, **request.headers})
+        return replace(request, body=body, headers=carried({**headers, **request.headers}))
 
     # -- in the thread -----------------------------------------------------------------------------
 
