@@ -17,7 +17,7 @@ CHANGING = re.compile(r"[0-9a-f]{16}|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d")
 
 
 @pytest.mark.process
-def test_the_page_tells_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_page_tells_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.chdir(tmp_path)
     blocks = [block for block in blocks_of(PAGE.read_text(encoding="utf-8")) if block.text]
     consoles = [block for block in blocks if block.language == "console"]
@@ -33,6 +33,11 @@ def test_the_page_tells_the_truth(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         for line in Path("billing.env").read_text().splitlines():
             monkeypatch.setenv(*line.split("=", 1))
         exec(boto3_.replace(SHOWN, node.url), {})
+        (ours,) = [block.text for block in blocks if "import quiver" in block.text]
+        monkeypatch.setenv("QUIVER_TOKEN", "")  # the page sets it, too; afterwards it is gone
+        capsys.readouterr()
+        exec(ours.replace("127.0.0.1:7070", f"127.0.0.1:{node.port}"), {})
+        assert f"```text\n{capsys.readouterr().out}```" in PAGE.read_text(encoding="utf-8")
 
 
 def said(text: str) -> list[tuple[str, list[str]]]:

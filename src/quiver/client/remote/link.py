@@ -91,6 +91,9 @@ class Reply:
         kind = _errors().get(told.code, QuiverError)
         if issubclass(kind, ReceiptExpired):
             return kind(told.detail, tuple(told.refused))
+        after = self.headers.get("retry-after", "")
+        if issubclass(kind, QuotaExceeded) and after.isdecimal():
+            return kind(told.detail, float(after))
         return kind(told.detail)
 
 

@@ -62,9 +62,9 @@ class Meter:
         """Count one request of `name`, or refuse it with the time after which it may come again."""
         for bucket, amount, what in ((self._requests, 1, "requests"), (self._bytes, 0, "bytes")):
             if bucket is not None and (lack := bucket.lacks(amount, self._clock())) > 0:
+                after = math.ceil(lack)
                 raise QuotaExceeded(
-                    f"{name} has used up its {what} a second: come again in {lack:.3g} s",
-                    retry_after=math.ceil(lack),
+                    f"{name} has used up its {what} a second: come again in {after:,} s", after
                 )
         if self._requests is not None:
             self._requests.take(1)

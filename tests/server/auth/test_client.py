@@ -1,0 +1,101 @@
+"""`quiver://` with a token: who it is counts, errors are typed, and TLS is checked."""
+
+import asyncio
+
+import pytest
+import trustme
+
+import quiver
+from quiver.errors import Forbidden, QuotaExceeded, Unauthenticated, Unreachable
+from quiver.server.auth.access import Entry
+from tests.server.auth.callers import TOPIC, Guarded
+
+
+@pytest.fixture(scope="module")
+def ca():
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory, ca):
+    """A node with TLS and an access file."""
+    folder = tmp_path_factory.mktemp("node")
+    made = ca.issue_cert("127.0.0.1", "localhost")
+    made.private_key_and_cert_chain_pem.write_to_path(folder / "node.pem")
+    (folder / "node.pem").chmod(0o600)
+    ca.cert_pem.write_to_path(folder / "ca.pem")
+    (folder / "node.toml").write_text(
+        f"[tls]\ncert = '{folder}/node.pem'\nkey = '{folder}/node.pem'\n"
+    )
+    entries = {
+        "admin": Entry(allow=("*:*",)),
+        "sender": Entry(allow=(f"send:{TOPIC}",)),
+        "rare": Entry(allow=("*:*",), requests_per_second=0.001),
+    }
+    started = Guarded(folder, entries, "--config", str(folder / "node.toml"))
+    with quiver.connect(address(started, "admin")) as queue:
+        queue.create_topic(TOPIC)
+        queue.create_topic("other")
+    yield started
+    started.close()
+
+
+def address(guarded, who, *, patience="10s", host="localhost"):
+    folder = guarded.path.parent.parent
+    name = f"{guarded.callers[who].token}@" if who else ""
+    return f"quivers://{name}{host}:{guarded.node.port}?ca={folder}/ca.pem&patience={patience}"
+
+
+def test_a_token_says_who_one_is(guarded):
+    with quiver.connect(address(guarded, "sender")) as queue:
+        assert queue.topics() == [TOPIC]
+        queue.send(TOPIC, b"hello")
+        with pytest.raises(Forbidden, match="sender may not receive on topic 'orders'"):
+            queue.receive(TOPIC, group="g")
+        with pytest.raises(Forbidden, match="sender may not send on topic 'other'"):
+            queue.send("other", b"hello")
+    with quiver.connect(address(guarded, "admin")) as queue:
+        (got,) = queue.receive(TOPIC, group="g", wait=10)
+        got.ack()
+
+
+def test_it_is_the_same_on_an_event_loop(guarded):
+    async def go():
+        async with quiver.connect_async(address(guarded, "sender")) as queue:
+            await queue.send(TOPIC, b"hello")
+            with pytest.raises(Forbidden):
+                await queue.read(TOPIC).__anext__()
+
+    asyncio.run(go())
+
+
+def test_the_token_may_be_in_the_environment(guarded, monkeypatch):
+    monkeypatch.setenv("QUIVER_TOKEN", guarded.callers["sender"].token)
+    with quiver.connect(address(guarded, "")) as queue:
+        assert queue.topics() == [TOPIC]
+
+
+@pytest.mark.parametrize("who", ["", "unknown"])
+def test_strangers_are_told_so_at_once(guarded, who):
+    with pytest.raises(Unauthenticated) as refused, quiver.connect(address(guarded, who)) as queue:
+        queue.topics()
+    assert guarded.callers["unknown"].token not in str(refused.value)
+
+
+def test_a_quota_is_waited_for_as_long_as_there_is_patience(guarded):
+    with (
+        quiver.connect(address(guarded, "rare", patience="100ms")) as queue,  # which is a request
+        pytest.raises(QuotaExceeded, match="rare has used up") as refused,
+    ):
+        queue.topics()
+    assert refused.value.retry_after > 900
+
+
+def test_a_node_of_another_ca_is_not_trusted(guarded, tmp_path):
+    trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
+    where = address(guarded, "admin").replace(str(guarded.path.parent.parent), str(tmp_path))
+    with pytest.raises(Unreachable, match="not whom we trust"), quiver.connect(where) as queue:
+        queue.topics()
+    plain = address(guarded, "admin", patience="100ms").replace("quivers://", "quiver://")
+    with pytest.raises(quiver.QuiverError), quiver.connect(plain) as queue:
+        queue.topics()
