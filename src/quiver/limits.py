@@ -124,6 +124,8 @@ CONNECT_SECONDS_MAX: Final = 5.0  # to open one connection
 ANSWER_SECONDS_MAX: Final = 60.0  # from a request to its answer, besides what it asks to wait
 BACKOFF_SECONDS_MIN: Final = 0.05  # before the second attempt; doubled with each further one
 BACKOFF_SECONDS_MAX: Final = 2.0
+LANE_BYTES_MAX: Final = 8 * MIB  # of a producer's batches that go in one request
+READ_BUFFER_BYTES: Final = 1 * MIB  # of an answer, before the node is told to wait
 POOL_CONNECTIONS_MAX: Final = 100  # of one link; each waiting receive has one
 POOL_IDLE_SECONDS: Final = 30.0  # shorter than the node's, so that it is not cut while in use
 

@@ -8,6 +8,7 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from secrets import token_hex
+from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,6 +28,7 @@ from quiver.client.flows import (
     needs_no_settling,
 )
 from quiver.client.remote import tables, wire
+from quiver.client.remote.lanes import Lane
 from quiver.client.remote.link import Link, Reply, Request
 from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch
 from quiver.core.delivery.offsets import merge
@@ -66,6 +68,8 @@ class RemoteFlows(Flows):
         self.durability = durability
         self._handles: dict[str, TopicHandle] = {}
         self._read_topics: dict[int, str] = {}  # names of topics that are read, by their numbers
+        self._lanes: dict[tuple[str, str, str], Lane] = {}  # of producers that are sending
+        self._lanes_lock = Lock()
 
     def now_ms(self) -> int:
         return self.link.now_ms()
@@ -200,19 +204,25 @@ class RemoteFlows(Flows):
         durability: Durability,
         producer: Producer | None = None,
     ) -> Ticket[SentMany]:
-        def many(reply: Reply) -> SentMany:
-            return SentMany((SentReply(reply.json(SentBatch).placed),))
+        def send(batch: pa.RecordBatch, producer: Producer | None) -> Ticket[SentMany]:
+            return self._send(handle.name, batch, durability, producer, _many)
 
-        return self._send(handle.name, batch, durability, producer, many)
+        if producer is None:
+            return send(batch, None)
+        key = handle.name, producer.name, durability
+        with self._lanes_lock:
+            lane = self._lanes.get(key)
+            if lane is None:
+                self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.idle}
+                lane = self._lanes[key] = Lane(send)
+            return lane.add(batch, producer)
 
     def _send(
         self, topic: str, batch: pa.RecordBatch, durability: Durability,
         producer: Producer | None, convert: Callable[[Reply], T],
     ) -> Ticket[T]:  # fmt: skip
         query = {"durability": str(durability)}
-        turn = None
         if producer is not None:
-            turn = f"{topic}/{producer.name}"
             query |= {
                 "producer": producer.name,
                 "epoch": str(producer.epoch),
@@ -222,7 +232,7 @@ class RemoteFlows(Flows):
         known = place >= 0 and batch.column(place).null_count == 0
         request = Request(
             "POST", _topic(topic) + "/batches", _stream(batch), {"content-type": wire.ARROW},
-            query, repeat=known or producer is not None, turn=turn,
+            query, repeat=known or producer is not None,
         )  # fmt: skip
         return self.link.call(request, convert)
 
@@ -550,6 +560,10 @@ def _spot(to: Any, partition: int | None = None) -> int | str:
 def _moment(moment_ms: int) -> str:
     moment: datetime = EPOCH + timedelta(milliseconds=moment_ms)
     return moment.isoformat()
+
+
+def _many(reply: Reply) -> SentMany:
+    return SentMany((SentReply(reply.json(SentBatch).placed),))
 
 
 def _stream(batch: pa.RecordBatch) -> bytes:

@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from io import BytesIO
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -52,7 +51,7 @@ MAYBE_DONE: Final = (aiohttp.ClientError, TimeoutError, ConnectionError, OSError
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A call: `repeat` says that doing it twice is doing it once; those of one `turn` go in order."""
+    """A call: `repeat` says that doing it twice is doing it once."""
 
     method: str
     path: str
@@ -61,7 +60,6 @@ class Request:
     query: Mapping[str, str] = field(default_factory=dict)
     repeat: bool = True
     wait_seconds: float = 0  # how long the node itself may take its time
-    turn: str | None = None
     patience_seconds: float | None = None  # less than the address's, if given
 
 
@@ -95,6 +93,14 @@ class Reply:
         if issubclass(kind, QuotaExceeded) and after.isdecimal():
             return kind(told.detail, float(after))
         return kind(told.detail)
+
+
+class _Body(aiohttp.BytesPayload):
+    """A body in one piece, however large: this loop has nothing better to do than to send it."""
+
+    def __init__(self, value: bytes) -> None:
+        aiohttp.Payload.__init__(self, value)
+        self._size = len(value)
 
 
 class _Call(Ticket[T]):
@@ -136,7 +142,6 @@ class Link:
         self._thread: Thread | None = None
         self._session: aiohttp.ClientSession | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._turns: dict[str, asyncio.Lock] = {}
         self._at = 0  # the node that answered last
 
     def now_ms(self) -> int:
@@ -210,12 +215,7 @@ class Link:
         self, request: Request, convert: Callable[[Reply], T], ticket: _Call[T]
     ) -> None:
         try:
-            if request.turn is None:
-                reply = await self._persist(request)
-            else:
-                async with self._in_turn(request.turn):
-                    reply = await self._persist(request)
-            value = convert(reply)
+            value = convert(await self._persist(request))
         except asyncio.CancelledError:
             ticket.fail(QueueClosed("the queue was closed while this waited for its answer"))
             raise
@@ -223,11 +223,6 @@ class Link:
             ticket.fail(error)
         else:
             ticket.resolve(value)
-
-    def _in_turn(self, turn: str) -> asyncio.Lock:
-        if len(self._turns) > limits.PRODUCERS_MAX:
-            self._turns = {name: lock for name, lock in self._turns.items() if lock.locked()}
-        return self._turns.setdefault(turn, asyncio.Lock())
 
     async def _persist(self, request: Request) -> Reply:
         """The answer, after as many attempts as it takes, or why there is none."""
@@ -277,10 +272,9 @@ class Link:
             total=limits.ANSWER_SECONDS_MAX + request.wait_seconds,
             sock_connect=limits.CONNECT_SECONDS_MAX,
         )
-        body = BytesIO(request.body) if request.body else None  # sent in pieces, the loop goes on
         async with self._session.request(
-            request.method, url, data=body, headers=request.headers,
-            params=request.query, timeout=timeout, allow_redirects=False,
+            request.method, url, data=_Body(request.body) if request.body else None,
+            headers=request.headers, params=request.query, timeout=timeout, allow_redirects=False,
         ) as answer:  # fmt: skip
             content = await answer.read()
             if told := answer.headers.get(wire.TIME_HEADER, ""):
@@ -298,6 +292,7 @@ class Link:
         return aiohttp.ClientSession(
             connector=connector,
             auto_decompress=False,
+            read_bufsize=limits.READ_BUFFER_BYTES,
             cookie_jar=aiohttp.DummyCookieJar(),
             skip_auto_headers=("user-agent", "content-type"),
         )
