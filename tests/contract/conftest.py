@@ -69,11 +69,31 @@ def node_thread() -> None:
 
 
 SLOW = {"async-client"}  # it differs from "client" as "async" does from "sync", which is always run
+# What is more than Python: behaviours that are also checked through plain HTTP and JSON.
+PLAIN = {
+    "test_dead_letters", "test_delivery", "test_groups", "test_idempotence", "test_order", "test_time",
+    "test_transactions", "test_waiting",
+}  # fmt: skip
 
 
-@pytest.fixture(
-    params=[pytest.param(door, marks=pytest.mark.slow if door in SLOW else ()) for door in DOORS]
-)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Each behaviour through each door that can express it."""
+    if "world" not in metafunc.fixturenames:
+        return
+    plain = metafunc.module.__name__.rpartition(".")[2] in PLAIN
+    python = metafunc.definition.get_closest_marker("python") is not None
+    metafunc.parametrize(
+        "world",
+        [
+            pytest.param(door, marks=pytest.mark.slow if door in SLOW else ())
+            for door in DOORS
+            if door != "json" or (plain and not python)
+        ],
+        indirect=True,
+    )
+
+
+@pytest.fixture
 def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     door = DOORS[request.param]()
     with ThreadPoolExecutor(4, thread_name_prefix="contract-call") as pool:

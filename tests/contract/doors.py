@@ -41,6 +41,7 @@ from quiver.server.metrics import Metrics
 from quiver.storage.files import DiskFiles
 from quiver.storage.lock import DirectoryLock
 from quiver.testing import VirtualClock
+from tests.contract.json_door import JsonDoor
 
 NODE_WORKERS = 4
 PATIENCE_SECONDS = 30  # for anything that must happen; a test that waits this long has failed
@@ -236,6 +237,7 @@ DOORS: dict[str, Callable[[], Door]] = {
     "async": AsyncDoor,
     "client": ClientDoor,
     "async-client": AsyncClientDoor,
+    "json": JsonDoor,
 }
 
 

@@ -102,6 +102,7 @@ def test_redriven_messages_go_back_where_they_came_from(failing):
     assert failing.stats("d.dlq").depth == 0
 
 
+@pytest.mark.python
 def test_redrive_chooses_counts_and_stops(failing):
     bury(failing, b"a", b"b", b"c", reason="Timeout: slow")
     bury(failing, b"d", reason="bug")
@@ -140,6 +141,7 @@ def test_redrive_of_what_is_no_dead_letter_asks_where_to(queue):
     assert queue.stats("t").depth == 1
 
 
+@pytest.mark.python
 def test_discard_drops_the_chosen_ones(failing):
     bury(failing, b"a", b"b", b"c")
     assert failing.discard("d.dlq", where=lambda m: m.body != b"b", dry_run=True) == 2

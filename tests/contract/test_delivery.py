@@ -200,6 +200,7 @@ def test_a_message_goes_when_the_slowest_group_has_settled_it(queue):
     assert queue.stats("t").stored == 0
 
 
+@pytest.mark.python
 def test_an_at_most_once_group_settles_when_it_delivers(queue, clock):
     queue.create_group("t", "g", guarantee="at-most-once")
     queue.send("t", b"x")

@@ -62,6 +62,7 @@ def test_a_purge_does_not_make_old_ids_new(queue):
     assert queue.send("t", b"x", dedup_id="a").duplicate
 
 
+@pytest.mark.python
 def test_a_named_producer_goes_on_where_its_name_left_off(queue):
     with queue.producer("t", name="import") as out:
         assert out.sequence == 0
@@ -77,6 +78,7 @@ def test_a_named_producer_goes_on_where_its_name_left_off(queue):
     assert drain(queue) == [str(at).encode() for at in range(8)]
 
 
+@pytest.mark.python
 def test_a_newer_producer_of_the_name_fences_the_older(queue):
     with pytest.raises(quiver.ProducerFailed, match="another producer") as failed:
         with queue.producer("t", name="one") as old:
@@ -90,6 +92,7 @@ def test_a_newer_producer_of_the_name_fences_the_older(queue):
     assert drain(queue) == [b"before", b"new"]
 
 
+@pytest.mark.python
 def test_producers_of_different_names_do_not_fence_each_other(queue):
     with queue.producer("t", name="one") as one, queue.producer("t", name="two") as two:
         one.send(b"1")

@@ -194,6 +194,7 @@ def test_a_policy_that_contradicts_itself_is_refused(queue):
         queue.create_topic("x", order="key", partition_by="round-robin", partitions=2)
 
 
+@pytest.mark.python
 def test_a_key_whose_next_message_is_not_due_yet_keeps_no_turn_of_the_one_before(queue, clock):
     queue.create_topic("o", order="key")
     queue.create_group("o", "g")

@@ -144,6 +144,7 @@ def test_a_receive_that_waited_long_enough_comes_back_empty(world, queue, clock)
     assert waiting.result() == []
 
 
+@pytest.mark.python
 def test_a_receive_of_a_table_waits_too(world, queue):
     waiting = world.in_background(queue.receive_arrow, "t", "g", wait=600)
     queue.send("t", b"x")
@@ -227,6 +228,7 @@ def test_waiting_on_a_paused_group_costs_nothing(world, queue, clock):
     assert bodies(waiting.result()) == [b"x"]
 
 
+@pytest.mark.python
 def test_a_delay_that_is_over_wakes_a_waiting_member(world, queue, clock):
     with queue.join("t", "g", "m1", session="1h") as member:
         queue.send("t", b"x", delay=10)

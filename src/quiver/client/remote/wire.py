@@ -157,7 +157,11 @@ class OriginOut(Answer, frozen=True):
 
 
 class MessageOut(Answer, frozen=True, omit_defaults=True):
-    """A stored message: `body` if it is text, else `base64`. A `receipt` only under a lease."""
+    """A stored message: `body` if it is text, else `base64`.
+
+    Under a lease it has an `attempt`, an `epoch` that only grows, and, unless its group is
+    at-most-once, a `receipt`.
+    """
 
     id: str
     partition: int
@@ -169,6 +173,7 @@ class MessageOut(Answer, frozen=True, omit_defaults=True):
     headers: dict[str, str] = msgspec.field(default_factory=dict)
     priority: int = 0
     attempt: int = 0
+    epoch: int = 0
     receipt: str | None = None
     origin: OriginOut | None = None
 

@@ -157,14 +157,20 @@ def message_out(item: Record) -> wire.MessageOut:
         key=item.key,
         headers=dict(item.headers),
         priority=item.priority,
-        attempt=item.attempt if isinstance(item, AsyncDelivery) else 0,
-        receipt=item.receipt if isinstance(item, AsyncDelivery) else None,
+        **_lease_of(item),
         origin=None if origin is None else wire.OriginOut(
             topic=origin.topic, partition=origin.partition, offset=origin.offset,
             group=origin.group, attempts=origin.attempts, reason=origin.reason,
             time=(EPOCH + timedelta(milliseconds=origin.time_ms)).isoformat(),
         ),
     )  # fmt: skip
+
+
+def _lease_of(item: Record) -> dict[str, Any]:
+    if not isinstance(item, AsyncDelivery):
+        return {}
+    receipt = None if item.lease.settled else item.receipt
+    return {"attempt": item.attempt, "epoch": item.epoch, "receipt": receipt}
 
 
 # -- settling --------------------------------------------------------------------------------------

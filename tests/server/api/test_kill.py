@@ -1,0 +1,81 @@
+"""A node dies under eight clients, again and again: nothing confirmed is lost, nothing is doubled."""
+
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+import quiver
+from tests.server.api import workers
+from tests.server.nodes import start_node
+
+ROLES = ["dedup", "dedup", "producer", "producer", "consumer", "consumer", "consumer", "consumer"]
+END_SECONDS = 120
+PATIENCE = "120s"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    "times",
+    [2, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+)
+def test_a_node_that_is_killed_under_eight_clients_loses_and_doubles_nothing(tmp_path, times):
+    chance = random.Random(times)
+    with start_node(tmp_path) as node, ExitStack() as stack:
+        url = f"quiver://127.0.0.1:{node.port}?patience={PATIENCE}"
+        with quiver.connect(url) as queue:
+            queue.create_topic(workers.TOPIC, retention="forever", dedup_window="1d")
+            queue.create_group(workers.TOPIC, workers.GROUP)
+        logs = [tmp_path / f"{role}-{number}.log" for number, role in enumerate(ROLES)]
+        clients = [
+            stack.enter_context(client(role, url, number, logs[number]))
+            for number, role in enumerate(ROLES)
+        ]
+        for _ in range(times):
+            time.sleep(chance.uniform(0.2, 0.8))  # under load, at any moment of it
+            node.kill()
+            node.restart()
+        seen = progress(logs)
+        deadline = time.monotonic() + END_SECONDS
+        while any(b <= a for a, b in zip(seen, progress(logs), strict=True)):
+            assert time.monotonic() < deadline, "some client did not recover by itself"
+            time.sleep(0.05)
+        for process in clients[:4]:  # senders end first, so that consumers can finish
+            finish(process)
+        for process in clients[4:]:
+            finish(process)
+        confirmed = names(logs[:4])
+        received = set(names(logs[4:])) - {"# expired"}
+        with quiver.connect(url) as queue:
+            stored = Counter(record.text for record in queue.read(workers.TOPIC))
+            left = queue.groups(workers.TOPIC)[workers.GROUP].lag
+    assert len(confirmed) > 100
+    assert not [name for name in confirmed if name not in stored], "confirmed and lost"
+    assert not [name for name, count in stored.items() if count > 1], "stored twice"
+    assert left == 0
+    assert received == set(stored)
+
+
+def client(role: str, url: str, number: int, log: Path) -> "subprocess.Popen[bytes]":
+    log.touch()
+    command = [sys.executable, workers.__file__, role, url, str(number), str(log)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE)
+
+
+def progress(logs: list[Path]) -> list[int]:
+    return [log.stat().st_size for log in logs]
+
+
+def finish(process: "subprocess.Popen[bytes]") -> None:
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(END_SECONDS) == 0
+
+
+def names(logs: list[Path]) -> list[str]:
+    return [line for log in logs for line in log.read_text().splitlines()]
