@@ -148,6 +148,22 @@ def test_receives_that_wait_are_answered_empty_when_a_node_ends(node: Node, numb
     assert node.wait() == 0
 
 
+def test_so_it_is_at_every_door(node: Node):
+    with Raw(node.port) as native, Raw(node.port) as sqs:
+        told = {"content_type": "application/json"}
+        native.request("POST", "/v1/topics/t/groups/g/receive", b'{"wait": 300}', **told)
+        target = {"x_amz_target": "AmazonSQS.ReceiveMessage"}
+        url = f"{node.url}/000000000000/t"
+        asked = json.dumps({"QueueUrl": url, "WaitTimeSeconds": 20}).encode()
+        sqs.request("POST", "/", asked, **target)
+        until_waiting(node, 2)
+        node.signal(signal.SIGTERM)
+        assert json.loads(native.answer().body)["messages"] == []
+        assert json.loads(sqs.answer().body).get("Messages", []) == []
+    assert node.wait() == 0
+    assert "cut" not in [line["event"] for line in node.lines]
+
+
 def until_waiting(node: Node, count: int) -> None:
     """Until so many connections are open, and their requests have been taken up."""
     with Raw(node.port) as raw:

@@ -14,9 +14,10 @@ import resource
 import signal
 import socket
 import sys
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import suppress
 from email.utils import formatdate
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import uvicorn
@@ -100,15 +101,18 @@ class Node:
             self._shard = flows.shard
             async with AsyncQueue(lambda: (flows, close)) as queue:
                 server = await self._listen(queue, listener)
-                tasks = [asyncio.create_task(self._tick()), asyncio.create_task(watch.run())]
+                tasks = [asyncio.create_task(duty) for duty in (*self._duties(), watch.run())]
                 await self._ending.wait()
                 await self._drain(server)
                 for task in tasks:
                     task.cancel()
                 systemd.notify("STATUS=closing the queue")
-                loop.call_later(limits.CLOSE_SECONDS_MAX, self._give_up)
+                giving_up = loop.call_later(limits.CLOSE_SECONDS_MAX, self._give_up)
+        giving_up.cancel()
         logs.event("stopped", failed=self._failure is not None)
-        return FAILED if self._failure is not None else 0
+        code = FAILED if self._failure is not None else 0
+        loop.call_later(TICK_SECONDS, os._exit, code)  # if a thread does not end: a question in SQL
+        return code
 
     async def _listen(self, queue: AsyncQueue, listener: socket.socket) -> asyncio.Server:
         context = Context(queue, self._config, self._guard, self._metrics)
@@ -137,30 +141,30 @@ class Node:
 
     # -- while it runs -----------------------------------------------------------------------------
 
-    async def _tick(self) -> None:
+    def _duties(self) -> Iterator[Coroutine[Any, Any, None]]:
         """What must be looked after now and then."""
-        loop = asyncio.get_running_loop()
         bounds = self._config.bounds
-        pause = min(
-            TICK_SECONDS,
-            *(seconds / 4 for seconds in (bounds.head_seconds, bounds.body_pause_seconds,
-                                          bounds.idle_seconds, bounds.answer_pause_seconds)),
-        )  # fmt: skip
-        watchdog, fed = systemd.watchdog_seconds(), loop.time()
-        while True:
-            await asyncio.sleep(pause)
-            self._date()
-            now = loop.time()
-            for connection in list(self._state.connections):
-                connection.sweep(now)  # type: ignore[union-attr]  # they are all ours
-            assert self._shard is not None
-            if self._shard.failure is not None:
-                self._failed(self._shard.failure)
-            if watchdog is not None and now >= fed + watchdog:
-                fed = now
-                with suppress(QuiverError):
-                    await self._check()
-                    systemd.notify("WATCHDOG=1")
+        shortest = min(bounds.head_seconds, bounds.body_pause_seconds, bounds.idle_seconds,
+                       bounds.answer_pause_seconds)  # fmt: skip
+        yield every(min(TICK_SECONDS, shortest / 4), self._look)
+        watchdog_seconds = systemd.watchdog_seconds()
+        if watchdog_seconds is not None:
+            yield every(watchdog_seconds, self._reassure)
+
+    async def _look(self) -> None:
+        self._date()
+        assert self._shard is not None
+        if self._shard.failure is not None:
+            self._failed(self._shard.failure)
+        now = asyncio.get_running_loop().time()
+        for connection in list(self._state.connections):
+            connection.sweep(now)  # type: ignore[union-attr]  # they are all ours
+
+    async def _reassure(self) -> None:
+        """Tell systemd that all is well, if it is."""
+        with suppress(QuiverError):
+            await self._check()
+            systemd.notify("WATCHDOG=1")
 
     def _date(self) -> None:
         date = (b"date", formatdate(usegmt=True).encode())
@@ -222,6 +226,16 @@ class Node:
         logs.event("ended without closing", level=logging.ERROR)
         sys.stderr.flush()
         os._exit(FAILED)
+
+
+async def every(seconds: float, act: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Do something again and again; a failure is told, and is not the end of it."""
+    while True:
+        await asyncio.sleep(seconds)
+        try:
+            await act()
+        except Exception as error:  # noqa: BLE001  # without this nobody would be cut any more
+            logs.failure("bug", error)
 
 
 def bound(config: Config) -> socket.socket:
