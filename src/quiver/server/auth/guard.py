@@ -99,10 +99,9 @@ class Guard:
         roll = Roll({}, {}, {})
         for name, entry in access.load(path).principals.items():
             allow, deny = entry.rules()
-            quota = entry.quota()
-            before = known.get(name)
-            same = before is not None and before.meter.quota == quota  # then it keeps its count
-            meter = before.meter if before is not None and same else Meter(quota, self._clock)
+            meter = Meter(entry.quota(), self._clock)
+            if name in known and known[name].meter.quota == meter.quota:
+                meter = known[name].meter  # reading the file again gives nobody a new share
             principal = roll.principals[name] = Principal(name, allow, deny, meter)
             for token in entry.tokens:
                 roll.tokens[token.id] = Credential.of(principal, token.hash, token.expires)

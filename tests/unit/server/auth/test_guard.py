@@ -124,7 +124,7 @@ def test_a_request_is_counted_once_it_is_known(tmp_path):
             ask()
     guard.refresh()
     with pytest.raises(QuotaExceeded):
-        guard.by_token(bearer(TOKEN))  # reading the file again gives nobody a new share
+        guard.by_token(bearer(TOKEN))
 
 
 # -- changes of the file ---------------------------------------------------------------------------
