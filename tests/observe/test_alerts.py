@@ -83,7 +83,10 @@ def test_what_the_node_counts_is_what_happened(node: Node):
     assert found["send", "topic_not_found"] == 1
     assert found["receive", "ok"] == 1
     assert (found["ack", "ok"], found["nack", "ok"]) == (1, 1)
+    Api(node)("GET", "/v1/nowhere")
     text = scrape(node.url)[0]
+    refused = 'quiver_requests_total{code="invalid_request",door="node",operation="refuse"} 1.0'
+    assert refused in text
     assert 'quiver_message_age_seconds_count{topic="orders"} 2.0' in text
     assert 'quiver_dead_letter_reasons_total{reason="Timeout"} 1.0' in text
     assert re.search(r"^quiver_connections [1-9]", text, re.MULTILINE)

@@ -51,4 +51,9 @@ def make_app(
         Route("/metrics", scrape(context), methods=["GET"]),
     ]
     doors = Traced(Router(routes, redirect_slashes=False))
-    return Reception(doors, context.config.hosts, traffic or Traffic(context.config.bounds))
+    return Reception(
+        doors,
+        context.config.hosts,
+        traffic or Traffic(context.config.bounds),
+        context.metrics,
+    )

@@ -25,6 +25,7 @@ from quiver import limits
 from quiver.errors import Forbidden, InvalidRequest, QuiverError
 from quiver.server import logs
 from quiver.server.auth import PRINCIPAL
+from quiver.server.metrics import Metrics
 from quiver.server.problems import InternalError, problem
 from quiver.server.traffic import Held, Traffic
 
@@ -50,8 +51,11 @@ def new_id() -> str:
 class Reception:
     """The application around all doors."""
 
-    def __init__(self, doors: ASGIApp, hosts: tuple[str, ...], traffic: Traffic) -> None:
+    def __init__(
+        self, doors: ASGIApp, hosts: tuple[str, ...], traffic: Traffic, metrics: Metrics
+    ) -> None:
         self._doors = doors
+        self._metrics = metrics
         self._hosts = frozenset(host.lower() for host in hosts) | {"localhost"}
         self._traffic = traffic
 
@@ -84,7 +88,9 @@ class Reception:
             await self._doors(scope, ask, answer)
         except ClientDisconnect:
             pass
-        except Exception as error:
+        except Exception as error:  # doors count what they answer themselves
+            seconds = time.perf_counter() - started
+            self._metrics.request("node", "refuse", _code_of(error), seconds, 0, 0)
             if status:  # too late for another answer; uvicorn closes the connection
                 raise
             await _answer_to(error, request_id)(scope, receive, answer)
@@ -123,6 +129,15 @@ def _is_address(name: str) -> bool:
         return bool(ipaddress.ip_address(name.strip("[]")))
     except ValueError:
         return False
+
+
+def _code_of(error: Exception) -> str:
+    match error:
+        case QuiverError():
+            return error.code
+        case HTTPException():
+            return InvalidRequest.code
+    return InternalError.code
 
 
 def _answer_to(error: Exception, request_id: str) -> Response:
