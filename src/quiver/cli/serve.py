@@ -8,7 +8,14 @@ import typer
 from quiver.cli.options import epilog
 
 EPILOG = epilog(
-    ["quiver serve", "quiver serve --data /var/lib/quiver --listen 127.0.0.1:7070"],
+    [
+        "quiver serve",
+        "quiver serve --data /var/lib/quiver --listen 127.0.0.1:8080",
+        "quiver serve --config /etc/quiver/node.toml",
+    ],
+    "Without --listen it is 127.0.0.1:7070, for this machine only; any other address needs "
+    "credentials (quiver access). Options weigh more than variables such as QUIVER_LISTEN, and "
+    "these more than the file; quiver doctor --config checks one.",
     "SIGTERM and Ctrl-C end it in order: what runs is finished. A second signal ends it at once.",
 )
 
