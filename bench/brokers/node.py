@@ -13,7 +13,8 @@ from bench.brokers.process import Server
 from bench.brokers.sqs import sqs_peer
 from bench.content import batch_of, bodies
 
-BATCH = 10_000
+BATCH = 20_000  # sent at a time
+TAKEN = 50_000  # received at a time, at most
 TOPIC, GROUP = "native", "g"
 SETTINGS = "quiver serve as it comes, everything synced before it is confirmed"
 
@@ -34,7 +35,7 @@ class Node:
             batch = batch_of(content)
 
             def take() -> int:
-                got = queue.receive_arrow(TOPIC, GROUP, max_messages=BATCH)
+                got = queue.receive_arrow(TOPIC, GROUP, max_messages=TAKEN)
                 got.ack()
                 return len(got)
 
@@ -45,7 +46,7 @@ class Node:
             yield Peer(
                 "Quiver", SETTINGS,
                 lambda: queue.send_batch(TOPIC, batch).count, take, send_one,
-                (f"send_batch of {BATCH:,}, Arrow", "receive_arrow + ack", "send"),
+                (f"send_batch of {BATCH:,}, Arrow", f"receive_arrow of {TAKEN:,} + ack", "send"),
             )  # fmt: skip
 
     def sqs(self) -> Peer:
