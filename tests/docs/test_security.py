@@ -1,4 +1,7 @@
-"""The page on security, typed in with a real node: answers are as shown."""
+"""The page on security, typed in with a real node: answers are as shown.
+
+Its blocks are marked `no-run`, because they run here.
+"""
 
 import os
 import re
