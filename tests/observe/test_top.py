@@ -250,6 +250,25 @@ def test_a_signal_ends_it_as_a_shell_expects(tmp_path: Path):
 
 
 @pytest.mark.process
+def test_a_node_that_hangs_does_not_hang_the_screen(node: Node):
+    with on_terminal(f"quiver://127.0.0.1:{node.port}") as terminal:
+        terminal.until("0 topics")
+        node.signal(signal.SIGSTOP)
+        try:
+            terminal.until("waiting for one")
+            terminal.press("s")
+            terminal.until("by rate")
+            node.signal(signal.SIGCONT)
+            terminal.until("by rate")
+            node.signal(signal.SIGSTOP)
+            terminal.until("waiting for one")
+            terminal.press("q")
+            assert terminal.end() == 0
+        finally:
+            node.signal(signal.SIGCONT)
+
+
+@pytest.mark.process
 def test_a_token_is_not_shown(node: Node):
     done = run(f"quiver://sesame@127.0.0.1:{node.port}", "--once")
     assert done.returncode == 0, done.stderr

@@ -14,6 +14,7 @@ from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from threading import Thread
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import typer
@@ -32,7 +33,8 @@ if TYPE_CHECKING:
 
 SORTS: Final = ("lag", "rate", "oldest", "dead", "name")
 LOOK_SECONDS: Final = 1.0  # for a node to answer, before we say that it does not
-KEYS_SECONDS: Final = 0.2  # how late a key, a signal or a new size of the window is noticed
+LOOK_SECONDS_MAX: Final = 2.0  # then we say so also if it is still busy
+KEYS_SECONDS: Final = 0.1  # how late a key, a signal or a new size of the window is noticed
 KEYS_MAX: Final = 100  # taken at once
 
 EPILOG = epilog(
@@ -194,6 +196,7 @@ class _Screen:
         self._clock = ""
         self._trouble = ""
         self._ended = False
+        self._drawn: Any = None  # what was drawn last, and for which size
 
     def run(self) -> None:
         """Look and draw until somebody says stop."""
@@ -204,36 +207,46 @@ class _Screen:
             Live(self._board(), console=output.console(), screen=True, auto_refresh=False) as live,
         ):
             while not self._over():
-                self._try()
-                self._rest(keyboard, live)
+                glance = _Glance(self._place)
+                self._wait(keyboard, live, LOOK_SECONDS_MAX, glance)
+                if glance.is_alive():
+                    self._trouble = f"no answer{self._since()}, and waiting for one"
+                    self._wait(keyboard, live, float("inf"), glance)
+                if not self._over():
+                    self._take(glance)
+                self._wait(keyboard, live, self._every)
 
-    def _rest(self, keyboard: "_Keyboard", live: "Live") -> None:
-        """Draw, and again when a key was pressed or the window has another size, until the next look."""
-        drawn: Any = None
-        until = time.monotonic() + self._every
-        left = self._every
-        while not self._over() and left > 0:
-            if drawn != (live.console.size, self._sort):
-                drawn = live.console.size, self._sort
+    def _wait(
+        self, keyboard: "_Keyboard", live: "Live", seconds: float, glance: "_Glance | None" = None
+    ) -> None:
+        """Draw whenever there is something new, until the time is up, or the glance is done."""
+        until = time.monotonic() + seconds
+        while not self._over() and (left := until - time.monotonic()) > 0:
+            if glance is not None and not glance.is_alive():
+                return
+            state = live.console.size, self._sort, self._now, self._trouble
+            if state != self._drawn:
                 live.update(self._board(), refresh=True)
+                self._drawn = state
             self._react(keyboard.pressed(min(left, KEYS_SECONDS)))
-            left = until - time.monotonic()
 
     def _over(self) -> bool:
         return self._ended or bool(self._stop.signal)
 
-    def _try(self) -> None:
+    def _take(self, glance: "_Glance") -> None:
+        """What was seen, or why nothing was."""
         from quiver.cli.board import Look
 
-        try:
-            found = self._place.look()
-        except QuiverError as error:
-            _raise_if_lasting(error)
-            since = f" since {self._clock}" if self._clock else ""
-            self._trouble = f"no answer{since}, trying again. {output.sentence(error)}"
-        else:
-            self._before, self._now = self._now, Look(found, time.monotonic())
+        if glance.problem is not None:
+            _raise_if_lasting(glance.problem)
+            told = output.sentence(glance.problem)
+            self._trouble = f"no answer{self._since()}, trying again. {told}"
+        elif glance.found is not None:
+            self._before, self._now = self._now, Look(glance.found, time.monotonic())
             self._clock, self._trouble = f"{_now().astimezone():%H:%M:%S}", ""
+
+    def _since(self) -> str:
+        return f" since {self._clock}" if self._clock else ""
 
     def _react(self, keys: str) -> None:
         for key in keys:
@@ -251,9 +264,28 @@ class _Screen:
         )  # fmt: skip
 
 
-def _raise_if_lasting(error: QuiverError) -> None:
+class _Glance(Thread):
+    """One look, beside the screen: a node may take its time, and keys are to work meanwhile."""
+
+    def __init__(self, place: _Directory | _Node) -> None:
+        super().__init__(name="quiver-top", daemon=True)  # nobody waits for it in the end
+        self._place = place
+        self.found: Overview | None = None
+        self.problem: Exception | None = None
+        self.start()
+
+    def run(self) -> None:
+        """Look."""
+        try:
+            self.found = self._place.look()
+        except Exception as error:  # noqa: BLE001  # told to who asked for it
+            self.problem = error
+
+
+def _raise_if_lasting(error: Exception) -> None:
     """What trying again cannot help against ends the command."""
-    if isinstance(error, RequestError) and not isinstance(error, QueueClosed):  # it is ending
+    passing = isinstance(error, QueueClosed)  # the node is ending
+    if not isinstance(error, QuiverError) or (isinstance(error, RequestError) and not passing):
         raise error
 
 
