@@ -2,9 +2,11 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+import quiver
 from tests.server.nodes import start_node
 from tests.sqs.conftest import client
 from tests.sqs.faults import refused
@@ -421,4 +423,35 @@ def test_limits_can_be_raised_and_strictness_switched_off(tmp_path):
         sqs.purge_queue(QueueUrl=url)
         sqs.delete_queue(QueueUrl=url)
         assert sqs.create_queue(QueueName="q")["QueueUrl"] == url
+        sqs.close()
+
+
+def test_changes_at_the_same_time_are_all_kept(shared, make):
+    url = make()
+    with ThreadPoolExecutor(8) as pool:
+        clients = [client(shared) for _ in range(8)]
+        for _ in pool.map(
+            lambda at: clients[at].tag_queue(QueueUrl=url, Tags={f"t{at}": "x"}), range(8)
+        ):
+            pass
+        for made in clients[1:]:
+            made.close()
+    assert len(clients[0].list_queue_tags(QueueUrl=url)["Tags"]) == 8
+    clients[0].close()
+
+
+def test_labels_that_others_have_set_do_no_harm(tmp_path):
+    labels = {"sqs.VisibilityTimeout": "soon", "sqs.Policy": "{", "sqs.created": "then"}
+    with quiver.connect(tmp_path / "data") as queue:
+        queue.create_topic("odd", labels=labels)
+    with start_node(tmp_path) as node:
+        sqs = client(node)
+        url = sqs.get_queue_url(QueueName="odd")["QueueUrl"]
+        assert attributes(sqs, url)["Policy"] == "{"
+        sqs.send_message(QueueUrl=url, MessageBody="x")
+        assert sqs.receive_message(QueueUrl=url)["Messages"]
+        with refused("InvalidAttributeValue"):
+            sqs.add_permission(
+                QueueUrl=url, Label="l", AWSAccountIds=["1" * 12], Actions=["SendMessage"]
+            )
         sqs.close()

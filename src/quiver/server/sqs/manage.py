@@ -2,8 +2,9 @@
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Awaitable, Callable, Mapping
+from functools import wraps
+from typing import Any, Final, TypeVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ from quiver.node.shard import TopicHandle
 from quiver.server.sqs import queues, shapes
 from quiver.server.sqs.faults import (
     Fault,
+    bad_attribute,
     invalid,
     invalid_parameter,
     missing,
@@ -32,9 +34,27 @@ GRANTABLE: Final = (
 )  # fmt: skip
 
 
+R = TypeVar("R", bound=shapes.Input)
+T = TypeVar("T")
+
+
+def one_at_a_time(
+    action: Callable[[Call, R], Awaitable[T]],
+) -> Callable[[Call, R], Awaitable[T]]:
+    """An action that no other of its kind may come in between."""
+
+    @wraps(action)
+    async def alone(call: Call, request: R) -> T:
+        async with call.service.changing:
+            return await action(call, request)
+
+    return alone
+
+
 # -- making and finding ----------------------------------------------------------------------------
 
 
+@one_at_a_time
 async def create_queue(call: Call, request: shapes.CreateQueue) -> Output:
     name, service = request.queue_name, call.service
     if not name:
@@ -167,6 +187,7 @@ async def delete_queue(call: Call, request: shapes.DeleteQueue) -> None:
     service.deleted.put(handle.name, service.now_ms())
 
 
+@one_at_a_time
 async def purge_queue(call: Call, request: shapes.PurgeQueue) -> None:
     handle = await call.topic(request.queue_url, "manage")
     service, name = call.service, handle.name
@@ -180,7 +201,7 @@ async def purge_queue(call: Call, request: shapes.PurgeQueue) -> None:
     await service.queue.purge(name)
     queue = service.look(handle)
     if queue.fifo:
-        labels = {**handle.policy.labels, queues.PURGES: str(int(queue.purges or 0) + 1)}
+        labels = {**handle.policy.labels, queues.PURGES: str(now_ms)}
         await service.queue.alter_topic(name, labels=labels)
 
 
@@ -217,6 +238,7 @@ def _counts(stats: TopicStats) -> dict[str, str]:
     return dict(zip(queues.COUNTS, map(str, numbers), strict=True))
 
 
+@one_at_a_time
 async def set_queue_attributes(call: Call, request: shapes.SetQueueAttributes) -> None:
     handle = await call.topic(request.queue_url, "manage")
     service = call.service
@@ -260,6 +282,7 @@ async def _target(call: Call, name: str, text: str | None, *, fifo: bool) -> str
 # -- tags ------------------------------------------------------------------------------------------
 
 
+@one_at_a_time
 async def tag_queue(call: Call, request: shapes.TagQueue) -> None:
     handle = await call.topic(request.queue_url, "manage")
     if not request.tags:
@@ -269,6 +292,7 @@ async def tag_queue(call: Call, request: shapes.TagQueue) -> None:
     await _retag(call, handle, tags)
 
 
+@one_at_a_time
 async def untag_queue(call: Call, request: shapes.UntagQueue) -> None:
     handle = await call.topic(request.queue_url, "manage")
     if not request.tag_keys:
@@ -305,6 +329,7 @@ async def list_queue_tags(call: Call, request: shapes.ListQueueTags) -> Output:
 # -- permissions -----------------------------------------------------------------------------------
 
 
+@one_at_a_time
 async def add_permission(call: Call, request: shapes.AddPermission) -> None:
     handle = await call.topic(request.queue_url, "manage")
     label, accounts, actions = _permission(request)
@@ -356,6 +381,7 @@ def _permission(request: shapes.AddPermission) -> tuple[str, list[str], list[str
     return label, accounts, actions
 
 
+@one_at_a_time
 async def remove_permission(call: Call, request: shapes.RemovePermission) -> None:
     handle = await call.topic(request.queue_url, "manage")
     label = request.label
@@ -373,12 +399,13 @@ def _policy(handle: TopicHandle) -> dict[str, Any] | None:
     text = handle.policy.labels.get(queues.LABEL + "Policy")
     if text is None:
         return None
-    found: dict[str, Any] = msgspec.json.decode(text)
-    statements = found.get("Statement")
-    if not isinstance(statements, list):
-        statements = [] if statements is None else [statements]
-    found["Statement"] = [each for each in statements if isinstance(each, dict)]
-    return found
+    found = queues.json_map(text, "Policy")
+    statements = found.get("Statement", [])
+    if isinstance(statements, dict):
+        statements = [statements]
+    if not isinstance(statements, list) or not all(isinstance(x, dict) for x in statements):
+        raise bad_attribute("Policy")
+    return {**found, "Statement": statements}
 
 
 async def _set_policy(call: Call, handle: TopicHandle, policy: dict[str, Any] | None) -> None:

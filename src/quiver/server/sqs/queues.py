@@ -24,7 +24,7 @@ TAG: Final = "sqs.tag."
 CREATED: Final = "sqs.created"
 MODIFIED: Final = "sqs.modified"
 SCOPE: Final = "sqs.scope"  # of deduplication when the queue was made; that is what counts
-PURGES: Final = "sqs.purges"  # so many times purged: what was sent before is no duplicate any more
+PURGES: Final = "sqs.purged"  # when it was purged: what was sent before is no duplicate any more
 TARGET: Final = "sqs.target"  # the dead-letter queue's ARN as it was given
 
 COUNTS: Final = (
@@ -60,6 +60,7 @@ FIFO_DEFAULTS: Final = {
     "DeduplicationScope": "queue",
     "FifoThroughputLimit": "perQueue",
 }
+PLAIN_NUMBER: Final = re.compile(r"[0-9]{1,12}")  # labels may be set by others, too
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _ARN: Final = re.compile(r"arn:[a-z-]+:sqs:[a-z0-9-]*:[0-9]*:([A-Za-z0-9._-]+)")
 
@@ -88,7 +89,7 @@ class Queue:
         self.max_bytes = _number(labels, "MaximumMessageSize")
         self.content_dedup = labels.get(LABEL + "ContentBasedDeduplication") == "true"
         self.by_group = labels.get(SCOPE) == "messageGroup"
-        self.purges = labels.get(PURGES, "")
+        self.purges = labels.get(PURGES, "")  # some text that another purge changes
 
     @property
     def tags(self) -> dict[str, str]:
@@ -118,7 +119,8 @@ class Queue:
 
 
 def _number(labels: Mapping[str, str], name: str) -> int:
-    return int(labels.get(LABEL + name) or DEFAULTS[name])
+    text = labels.get(LABEL + name, "")
+    return int(text if PLAIN_NUMBER.fullmatch(text) else DEFAULTS[name])
 
 
 def retention_seconds(retention: Retention) -> int:
@@ -177,7 +179,7 @@ def check(attributes: Mapping[str, str], bounds: Sqs, *, fifo: bool) -> dict[str
             raise unknown_attribute(name)
         if name in ranges:
             low, high = ranges[name]
-            if not (value.isdecimal() and value.isascii() and low <= int(value[:12]) <= high):
+            if not (PLAIN_NUMBER.fullmatch(value) and low <= int(value) <= high):
                 raise bad_attribute(name)
             found[name] = str(int(value))
         elif name in FLAGS:
@@ -190,7 +192,7 @@ def check(attributes: Mapping[str, str], bounds: Sqs, *, fifo: bool) -> dict[str
             found[name] = value
         else:
             if value and name in ("Policy", "RedriveAllowPolicy"):
-                _json_map(value, name)
+                json_map(value, name)
             found[name] = value
     if found.get("KmsMasterKeyId") and found.get("SqsManagedSseEnabled") == "true":
         raise Fault(
@@ -216,7 +218,8 @@ def check_throughput(attributes: Mapping[str, str]) -> None:
         )
 
 
-def _json_map(text: str, name: str) -> dict[str, Any]:
+def json_map(text: str, name: str) -> dict[str, Any]:
+    """An attribute that is a JSON object."""
     try:
         found = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError):
@@ -228,7 +231,7 @@ def _json_map(text: str, name: str) -> dict[str, Any]:
 
 def allows(text: str, source: str) -> bool:
     """Whether a RedriveAllowPolicy lets queue `source` use the queue for its dead letters."""
-    policy = _json_map(text, "RedriveAllowPolicy")
+    policy = json_map(text, "RedriveAllowPolicy")
     match policy.get("redrivePermission", "allowAll"):
         case "denyAll":
             return False

@@ -102,6 +102,7 @@ class Service:
         self.attempts: Memory[tuple[int, str], Repeatable] = Memory(limits.SQS_ATTEMPTS_MAX)
         self.attempt_of: Memory[str, tuple[int, str]] = Memory(limits.SQS_REMEMBERED_MAX)
         self.moves: list[Move] = []  # newest first
+        self.changing = asyncio.Lock()  # labels are read, changed and written as a whole
         self._queues: dict[str, Queue] = {}
         self._mark: int | None = None
 
