@@ -49,17 +49,31 @@ def test_fifo_batches(sqs, fifo_url):
          "MessageDeduplicationId": str(at // 2)}
         for at in range(6)
     ]  # fmt: skip
-    entries += [
-        {"Id": "ungrouped", "MessageBody": "x", "MessageDeduplicationId": "u"},
-        {"Id": "undeduplicated", "MessageBody": "x", "MessageGroupId": "g"},
-    ]
+    for entry, text in (
+        (
+            {"MessageDeduplicationId": "u"},
+            "The request must contain the parameter MessageGroupId.",
+        ),
+        (
+            {"MessageGroupId": "g"},
+            "The queue should either have ContentBasedDeduplication enabled or "
+            "MessageDeduplicationId provided explicitly",
+        ),
+    ):
+        with refused("InvalidParameterValue", text):
+            sqs.send_message_batch(
+                QueueUrl=fifo_url, Entries=[*entries, {"Id": "bad", "MessageBody": "x", **entry}]
+            )
+    entries.append(
+        {"Id": "bad", "MessageBody": "x", "MessageGroupId": " ", "MessageDeduplicationId": "d"}
+    )
     answer = sqs.send_message_batch(QueueUrl=fifo_url, Entries=entries)
     ids = [entry["MessageId"] for entry in answer["Successful"]]
     assert ids[0] == ids[1] != ids[2] == ids[3]
     assert all(len(entry["SequenceNumber"]) == 20 for entry in answer["Successful"])
-    assert {entry["Id"]: entry["Code"] for entry in answer["Failed"]} == {
-        "ungrouped": "MissingParameter", "undeduplicated": "InvalidParameterValue",
-    }  # fmt: skip
+    assert [(entry["Id"], entry["Code"]) for entry in answer["Failed"]] == [
+        ("bad", "InvalidParameterValue")
+    ]
     got = sqs.receive_message(QueueUrl=fifo_url, MaxNumberOfMessages=10)["Messages"]
     assert [message["Body"] for message in got] == ["0", "2", "4"]
 

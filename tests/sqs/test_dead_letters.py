@@ -268,6 +268,15 @@ def test_a_move_whose_target_is_deleted_fails(sqs, make, pair):
     assert task["FailureReason"] == "AWS.SimpleQueueService.NonExistentQueue"
 
 
+def test_what_did_not_die_elsewhere_has_no_way_back(sqs, pair):
+    _, dead = pair
+    sqs.send_message(QueueUrl=dead, MessageBody="sent here")
+    sqs.start_message_move_task(SourceArn=arn_of(sqs, dead))
+    task = until(sqs, arn_of(sqs, dead), "FAILED")
+    assert task["FailureReason"] == "CouldNotDetermineMessageSource"
+    assert bodies(receive(sqs, dead)) == ["sent here"]
+
+
 def test_moves_that_are_refused(sqs, make, pair):
     url, dead = pair
     arn, gone = arn_of(sqs, dead), arn_of(sqs, url) + "-gone"

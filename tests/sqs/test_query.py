@@ -1,7 +1,7 @@
 """The query protocol: forms, addresses, XML, and JSON for those who ask for it."""
 
 import json
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -214,6 +214,20 @@ def test_json_for_those_who_ask_for_it(query, queue):
         "Message": "The action ListQueues is not valid for this endpoint.",
         "Type": "Sender",
     }
+
+
+def test_arns_have_the_region_of_the_signature(query, queue):
+    path = urlsplit(queue).path + "?Action=GetQueueAttributes&AttributeName.1=QueueArn"
+    scope = "AKIDEXAMPLE/20261115/ap-south-1/sqs/aws4_request"
+    header = {
+        "authorization": f"AWS4-HMAC-SHA256 Credential={scope}, SignedHeaders=host, Signature=0"
+    }
+    for address, headers in (
+        (path, header),
+        (f"{path}&X-Amz-Credential={quote(scope, safe='')}", {}),
+    ):
+        _, _, body = query.raw("GET", address, headers=headers)
+        assert b"arn:aws:sqs:ap-south-1:000000000000:" in body
 
 
 def test_the_json_protocol_on_the_queues_address(query, queue):

@@ -30,7 +30,7 @@ TARGET: Final = b"AmazonSQS."
 JSON: Final = b"application/x-amz-json-1.0"
 XML: Final = b"text/xml"
 PLAIN_JSON: Final = b"application/json"
-SCOPE: Final = re.compile(rb"Credential=[^/,]+/\d{8}/([a-z0-9-]{1,40})/")
+SCOPE: Final = re.compile(rb"Credential=[^/,&]+?(?:/|%2F)\d{8}(?:/|%2F)([a-z0-9-]{1,40})(?:/|%2F)")
 UNKNOWN: Final = b"<UnknownOperationException/>\n"
 NOT_ON_QUEUES: Final = ("CreateQueue", "ListQueues")  # which have no queue to be called at
 
@@ -167,7 +167,8 @@ class Exchange:
     def _call(self, principal: Any) -> Call:
         scope = self.request.scope
         host = header(scope, b"host")
-        signed = SCOPE.search(header(scope, b"authorization") or b"")
+        signature = header(scope, b"authorization") or scope["query_string"]
+        signed = SCOPE.search(signature)
         trace = header(scope, b"x-amzn-trace-id")
         return Call(
             self._service,

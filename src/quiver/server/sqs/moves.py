@@ -12,7 +12,7 @@ from uuid import uuid4
 import msgspec
 
 from quiver import limits
-from quiver.errors import QuiverError
+from quiver.errors import InvalidRequest, QuiverError
 from quiver.server.auth import Verb
 from quiver.server.sqs import faults, queues, shapes
 from quiver.server.sqs.faults import Fault, invalid, missing
@@ -84,6 +84,8 @@ async def _run(call: Call, move: Move, target: str | None) -> None:
 
     try:
         await call.service.queue.redrive(move.source, to=target, rate=move.rate, progress=progress)
+    except InvalidRequest:  # a message that was sent here, and did not die elsewhere
+        move.status, move.reason = "FAILED", "CouldNotDetermineMessageSource"
     except QuiverError as error:
         move.status, move.reason = "FAILED", faults.of(error).code
     except asyncio.CancelledError:

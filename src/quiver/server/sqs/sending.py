@@ -1,6 +1,6 @@
 """Actions that send."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from hashlib import blake2b, sha256
 from typing import Final
 
@@ -88,11 +88,24 @@ def _fifo_ids(queue: Queue, message: Sendable, body: bytes) -> tuple[str | None,
     elif queue.content_dedup:
         dedup_id = sha256(body).hexdigest()
     else:
-        raise invalid_parameter(
-            "The queue should either have ContentBasedDeduplication enabled or "
-            "MessageDeduplicationId provided explicitly"
-        )
+        raise _undeduplicated()
     return group, dedup_id
+
+
+def _undeduplicated() -> Fault:
+    return invalid_parameter(
+        "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId "
+        "provided explicitly"
+    )
+
+
+def _check_ids(queue: Queue, entries: Iterable[Sendable]) -> None:
+    """A batch for a FIFO queue is refused whole if an id is missing, unlike for other faults."""
+    for entry in entries if queue.fifo else ():
+        if entry.message_deduplication_id is None and not queue.content_dedup:
+            raise _undeduplicated()
+        if entry.message_group_id is None:
+            raise invalid_parameter("The request must contain the parameter MessageGroupId.")
 
 
 def _dedup_key(queue: Queue, group: str | None, dedup_id: str | None) -> str | None:
@@ -145,6 +158,7 @@ async def send_message_batch(call: Call, request: shapes.SendMessageBatch) -> Ou
     handle = await call.topic(request.queue_url, "send")
     queue = call.service.look(handle)
     entries = entries_of(call, request.entries, "SendMessageBatchRequestEntry")
+    _check_ids(queue, entries.values())
     results = Results()
     parcels: dict[str, Parcel] = {}
     for name, entry in entries.items():
