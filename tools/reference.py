@@ -163,7 +163,7 @@ def make_signature(path: str) -> str:
     found = getattr(getattr(quiver, holder), method) if holder else getattr(quiver, path)
     node = definition(found)
     assert isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-    called = f"{RECEIVERS[holder]}.{method}" if holder else f"quiver.{path}"
+    called = f"{RECEIVERS.get(holder, f'quiver.{holder}')}.{method}" if holder else f"quiver.{path}"
     if isinstance(node, ast.AsyncFunctionDef) and not inspect.isasyncgenfunction(found):
         called = f"await {called}"
     gives = ast.unparse(node.returns).strip("'\"") if node.returns else "None"

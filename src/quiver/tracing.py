@@ -61,7 +61,7 @@ def continued(headers: Mapping[str, str]) -> "Context":
 
 
 @contextmanager
-def consumer_span(delivery: Any, name: str | None = None) -> Iterator["Span"]:
+def consumer_span(delivery: Any, name: str | None = None) -> "Iterator[Span]":
     """A span around the work on a delivery (or a record that was read), in its producer's trace.
 
     It is current in the `with` block, is called `process <topic>` unless it has another name, has a
