@@ -6,7 +6,6 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any, Final
 
-from quiver import limits
 from quiver.client import arguments
 from quiver.client.aio import AsyncQueue
 from quiver.client.flows import Flows
@@ -80,7 +79,7 @@ def open_link(address: Address, durability: Durability) -> tuple[Flows, Callable
 
     link = Link(address)
     try:
-        request = Request("GET", "/v1", patience_seconds=limits.OPEN_REMOTE_SECONDS)
+        request = Request("GET", "/v1", patience_seconds=address.open_seconds)
         link.call(request, lambda reply: reply.json(About)).wait()
     except BaseException:
         link.close()

@@ -36,15 +36,13 @@ def test_a_node_that_is_killed_under_eight_clients_loses_and_doubles_nothing(tmp
             stack.enter_context(client(role, url, number, logs[number]))
             for number, role in enumerate(ROLES)
         ]
+        stack.callback(kill, clients)  # whatever happens, nobody stays
+        await_progress(logs, [0] * len(logs))
         for _ in range(times):
             time.sleep(chance.uniform(0.2, 0.8))  # under load, at any moment of it
             node.kill()
             node.restart()
-        seen = progress(logs)
-        deadline = time.monotonic() + END_SECONDS
-        while any(b <= a for a, b in zip(seen, progress(logs), strict=True)):
-            assert time.monotonic() < deadline, "some client did not recover by itself"
-            time.sleep(0.05)
+        await_progress(logs, progress(logs))  # they recover by themselves
         for process in clients[:4]:  # senders end first, so that consumers can finish
             finish(process)
         for process in clients[4:]:
@@ -69,6 +67,18 @@ def client(role: str, url: str, number: int, log: Path) -> "subprocess.Popen[byt
 
 def progress(logs: list[Path]) -> list[int]:
     return [log.stat().st_size for log in logs]
+
+
+def await_progress(logs: list[Path], before: list[int]) -> None:
+    deadline = time.monotonic() + END_SECONDS
+    while any(now <= then for now, then in zip(progress(logs), before, strict=True)):
+        assert time.monotonic() < deadline, "some client does nothing any more"
+        time.sleep(0.05)
+
+
+def kill(clients: "list[subprocess.Popen[bytes]]") -> None:
+    for process in clients:
+        process.kill()
 
 
 def finish(process: "subprocess.Popen[bytes]") -> None:

@@ -28,6 +28,7 @@ class Address:
     token: str | None = field(default=None, repr=False)
     ca: str | None = None  # a file with the certificates to trust instead of the system's
     patience_seconds: float = limits.PATIENCE_REMOTE_SECONDS
+    open_seconds: float = limits.OPEN_REMOTE_SECONDS  # the patience of connecting
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -73,13 +74,15 @@ def parse(url: str, environment: Mapping[str, str] = os.environ) -> Address:
     token = options.get("token") or unquote(secret or name) or environment.get(TOKEN)
     if token is not None and not (token.isascii() and token.isprintable()):
         raise InvalidRequest("a token has other characters than those that a header can carry")
-    patience_ms = milliseconds(options.get("patience", limits.PATIENCE_REMOTE_SECONDS), "patience")
+    patience = limits.PATIENCE_REMOTE_SECONDS, limits.OPEN_REMOTE_SECONDS
+    if "patience" in options:
+        patience = (milliseconds(options["patience"], "patience") / 1000,) * 2
     return Address(
         tuple(_host(host) for host in hosts.split(",")),
         parts.scheme == "quivers",
         token or None,
         options.get("ca"),
-        patience_ms / 1000,
+        *patience,
     )
 
 

@@ -18,7 +18,8 @@ def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     kinds: list[Any] = [wire.Problem]
     for endpoint in endpoints:
         kinds += [kind for kind in (endpoint.body, endpoint.answer, endpoint.query) if kind]
-    schemas, components = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+    made = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
+    schemas, components = _simple(made)
     found = dict(zip(map(id, kinds), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
@@ -92,3 +93,17 @@ def _answer(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
     if endpoint.arrow_out:
         content[wire.ARROW] = {"schema": {"type": "string", "format": "binary"}}
     return {"description": "Done", "content": content}
+
+
+def _simple(schema: Any) -> Any:
+    """Pairs as lists of two, which more tools understand than lists of types."""
+    if isinstance(schema, list | tuple):
+        return [_simple(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    parts = schema.get("prefixItems")
+    if parts is not None:
+        assert all(part == parts[0] for part in parts), "tuples of one type are all that we have"
+        schema = {name: part for name, part in schema.items() if name != "prefixItems"}
+        schema["items"] = parts[0]
+    return {name: _simple(part) for name, part in schema.items()}
