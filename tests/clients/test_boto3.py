@@ -12,7 +12,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 pytestmark = pytest.mark.process
 
 SENDERS = 4
-KILLS = 5
+KILLS = 3
 PATIENCE = 60.0  # seconds until everything that was confirmed must have come
 
 
