@@ -36,11 +36,20 @@ def test_messages_are_sent_in_order_and_failures_stand_beside(sqs, url):
     assert [message["Body"] for message in got] == ["1", "2"]
 
 
-def test_an_empty_list_is_left_out(sqs, url):
+def test_an_empty_list_is_left_out_of_sends_only(sqs, url):
     answer = sqs.send_message_batch(QueueUrl=url, Entries=[{"Id": "a", "MessageBody": "x"}])
     assert "Failed" not in answer
     answer = sqs.send_message_batch(QueueUrl=url, Entries=[{"Id": "a", "MessageBody": "\x00"}])
     assert "Successful" not in answer
+    answer = sqs.delete_message_batch(QueueUrl=url, Entries=[{"Id": "a", "ReceiptHandle": "junk"}])
+    assert answer["Successful"] == []
+    (message,) = sqs.receive_message(QueueUrl=url)["Messages"]
+    entry = {"Id": "a", "ReceiptHandle": message["ReceiptHandle"]}
+    answer = sqs.change_message_visibility_batch(
+        QueueUrl=url, Entries=[{**entry, "VisibilityTimeout": 60}]
+    )
+    assert answer["Failed"] == []
+    assert sqs.delete_message_batch(QueueUrl=url, Entries=[entry])["Failed"] == []
 
 
 def test_fifo_batches(sqs, fifo_url):

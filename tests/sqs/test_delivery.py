@@ -104,7 +104,7 @@ def test_visibility_is_changed(sqs, url):
     assert receive(sqs, url)
 
 
-@covers("MessageNotInflight", "ReceiptHandleIsInvalid")
+@covers("ReceiptHandleIsInvalid")
 def test_visibility_that_cannot_be_changed(sqs, url):
     send(sqs, url, "a")
     (got,) = receive(sqs, url)
@@ -124,8 +124,7 @@ def test_visibility_that_cannot_be_changed(sqs, url):
     ):
         change("junk", 1)
     change(receipt, 0)
-    with refused("AWS.SimpleQueueService.MessageNotInflight", shape="MessageNotInflight"):
-        change(receipt, 10)
+    change(receipt, 10)  # an expired receipt is accepted, and changes nothing
     (again,) = receive(sqs, url)
     receipt = again["ReceiptHandle"]
     sqs.delete_message(QueueUrl=url, ReceiptHandle=receipt)

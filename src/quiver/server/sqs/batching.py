@@ -36,10 +36,11 @@ class Results:
         }  # fmt: skip
 
     def output(self, order: dict[str, Any]) -> Output:
-        """Both lists, in the order of the entries; an empty one is left out."""
-        done = [self._done[name] for name in order if name in self._done]
-        failed = [self._failed[name] for name in order if name in self._failed]
-        return {**({"Successful": done} if done else {}), **({"Failed": failed} if failed else {})}
+        """Both lists, in the order of the entries."""
+        return {
+            "Successful": [self._done[name] for name in order if name in self._done],
+            "Failed": [self._failed[name] for name in order if name in self._failed],
+        }
 
 
 def entries_of(call: Call, entries: list[E] | None, kind: str) -> dict[str, E]:

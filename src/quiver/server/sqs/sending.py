@@ -184,4 +184,5 @@ async def send_message_batch(call: Call, request: shapes.SendMessageBatch) -> Ou
             results.fail(name, answer)
         else:
             results.succeed(name, answer)
-    return results.output(entries)
+    output = results.output(entries)
+    return {name: found for name, found in output.items() if found}  # unlike other batches

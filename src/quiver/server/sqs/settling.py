@@ -175,9 +175,9 @@ async def _change(call: Call, handle: TopicHandle, text: str | None, seconds: in
         refused = await _settle(call, "nack", [text], delay=0)
     if not refused:
         return
-    if (await run(call.service.flows.asked(partial(_state, receipt=receipt)))).waits:
-        raise Fault("MessageNotInflight", "The message referred to is not in flight.")
-    raise invalid(
-        text, "ReceiptHandle",
-        "Message does not exist or is not available for visibility timeout change.",
-    )  # fmt: skip
+    if not (await run(call.service.flows.asked(partial(_state, receipt=receipt)))).waits:
+        raise invalid(
+            text, "ReceiptHandle",
+            "Message does not exist or is not available for visibility timeout change.",
+        )  # fmt: skip
+    # Otherwise it is visible again or with somebody else, and AWS says yes and changes nothing.
