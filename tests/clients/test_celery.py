@@ -207,7 +207,7 @@ def test_a_message_that_is_handed_back_comes_again(celery, left):
     celery.until(lambda: celery.values("refuse") == ["x", "x"] and left() == 0)
 
 
-def test_a_task_that_always_fails_ends_in_the_dead_letter_queue(celery, left, sqs):
+def test_a_task_that_always_fails_ends_in_the_dead_letter_queue(celery, left, sqs, node):
     dead = sqs.create_queue(QueueName="dead")["QueueUrl"]
     arn = sqs.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])
     policy = {"deadLetterTargetArn": arn["Attributes"]["QueueArn"], "maxReceiveCount": 2}
@@ -221,6 +221,8 @@ def test_a_task_that_always_fails_ends_in_the_dead_letter_queue(celery, left, sq
     celery.until(lambda: left("dead") == 1)
     assert celery.values("fail") == ["x", "x"]
     assert left("shop") == 0
+    run_quiver("dlq", "redrive", "dead", "--data", f"quiver://127.0.0.1:{node.port}")
+    celery.until(lambda: len(celery.notes("fail")) == 4 and left("dead") == 1)  # and round again
 
 
 def test_predefined_queues_and_their_backoff(celery, left, sqs):
