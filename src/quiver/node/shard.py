@@ -35,7 +35,7 @@ from quiver.node.clock import Clock
 from quiver.node.compaction import Compactor
 from quiver.node.engine import Engine, Proposal, Snapshot, Source, encode
 from quiver.node.tickets import Ticket
-from quiver.node.waiting import WaitingRoom
+from quiver.node.waiting import Dues, WaitingRoom
 
 T = TypeVar("T")
 
@@ -207,6 +207,7 @@ class Shard:
         self._failure: BaseException | None = None
         self._hasty = False
         self._waiters: WaitingRoom[_Waiter] = WaitingRoom()
+        self._dues = Dues(self._due_ms)
         self._no_tick_before_ms = 0
         self._saver: Thread | None = None  # writes a snapshot
         self._late = False  # it is not done yet, and the next one is due
@@ -381,7 +382,7 @@ class Shard:
     def _patience(self) -> float | None:
         """Seconds until something is due by itself."""
         dues = [self._tick_ms(), self._chores_ms, self._waiters.next_ms()]
-        dues += [self._due_ms(topic) for topic in self._waiters.topics()]
+        dues += self._dues.by_topic(self._waiters.topics).values()
         due_ms = min((due for due in dues if due is not None), default=None)
         if due_ms is None:
             return None
@@ -445,11 +446,18 @@ class Shard:
 
     def _commit(self, round_: _Round, now_ms: int) -> _Round:
         """Commit a round and answer it; return the round of those it woke."""
+        for proposal in round_.proposals:
+            match proposal.command:
+                case Send(topic=topic) | Receive(topic=topic) | Settle(topic=topic):
+                    self._dues.changed((topic,))  # what else they change is woken
+                case _:
+                    self._dues.all_changed()
         outcomes = self._engine.commit(round_.proposals, now_ms=now_ms, sync=round_.sync)
         woken: dict[int, None] = {}
         for answer, outcome in zip(round_.answers, outcomes, strict=True):
             woken |= dict.fromkeys(outcome.woken)
             answer(outcome)
+        self._dues.changed(woken)
         following = _Round()
         for topic in woken:
             self._wake(topic, following, now_ms)
@@ -502,7 +510,7 @@ class Shard:
                 sync=waiter.sync,
             )
         else:
-            self._park(waiter, now_ms)
+            self._park_or_send_away(waiter, now_ms)
 
     def _try_watch(self, watch: _Watch, now_ms: int) -> None:
         try:
@@ -511,7 +519,7 @@ class Shard:
             watch.ticket.fail(error)
             return
         if answer is None and watch.until_ms > now_ms:
-            self._waiters.add(watch)
+            self._park(watch)
         else:
             watch.ticket.resolve(answer)
 
@@ -523,7 +531,7 @@ class Shard:
         assert isinstance(reply, Received)
         waiter.lost += reply.lost
         if not reply.slices and waiter.until_ms > now_ms:
-            self._waiters.add(waiter)
+            self._park(waiter)
         else:
             if waiter.ticket.abandoned:
                 self._give_back(reply)
@@ -541,12 +549,16 @@ class Shard:
         command = Settle(reply.topic, reply.group, "nack", held, 0, reason="the receiver was gone")
         self._inbox.put(_Propose(Proposal(command), Ticket(), sync=False))
 
-    def _park(self, waiter: _Receive, now_ms: int) -> None:
+    def _park_or_send_away(self, waiter: _Receive, now_ms: int) -> None:
         if waiter.until_ms > now_ms:
-            self._waiters.add(waiter)
+            self._park(waiter)
         else:
             nothing = Received(waiter.command.topic, 0, 0, 0, (), lost=waiter.lost)
             waiter.ticket.resolve(Grant(nothing, _NOTHING))
+
+    def _park(self, waiter: _Waiter) -> None:
+        self._waiters.add(waiter)
+        self._dues.changed(waiter.line[:1])
 
     def _wake(self, topic: int, round_: _Round, now_ms: int) -> None:
         """Try the topic's waiters in the order they came, as many as there may be messages for."""
@@ -569,12 +581,14 @@ class Shard:
     def _wake_due(self, round_: _Round, now_ms: int) -> None:
         """Try waiters whose time is up, or for whom a message has become due."""
         for waiter in self._waiters.overdue(now_ms):
+            self._dues.changed(waiter.line[:1])
             self._serving.append(waiter)
             self._try(waiter, round_, now_ms)
-        for topic in self._waiters.topics():
-            due_ms = self._due_ms(topic)
-            if due_ms is not None and due_ms <= now_ms:
-                self._wake(topic, round_, now_ms)
+        dues = self._dues.by_topic(self._waiters.topics)
+        due = [topic for topic, due_ms in dues.items() if due_ms <= now_ms]
+        for topic in due:
+            self._wake(topic, round_, now_ms)
+        self._dues.changed(due)
 
     # -- the rest ----------------------------------------------------------------------------------
 

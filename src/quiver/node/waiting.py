@@ -1,12 +1,14 @@
-"""Who waits for messages: by topic and group, in the order they came, and until when.
+"""Who waits for messages: by topic and group, in the order they came, until when, and for what.
 
 To park one, to take the first of a line and to find whose time is up costs the same for ten and for
 ten thousand. Deadlines are a heap in which those who have left stay until the next tidying; that
-happens after as many arrivals as there were waiters, so it costs each arrival a constant.
+happens after as many arrivals as there were waiters, so it costs each arrival a constant. When
+messages become ready by themselves is remembered (`Dues`), and asked again only of topics to which
+something has happened.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final, Generic, Protocol, TypeVar
@@ -133,3 +135,36 @@ class WaitingRoom(Generic[W]):
             del lines[group]
             if not lines:
                 del self._lines[topic]
+
+
+class Dues:
+    """When something becomes ready by itself for those who wait, by topic."""
+
+    def __init__(self, ask: Callable[[int], int | None]) -> None:
+        self._ask = ask
+        self._known: dict[int, int] = {}
+        self._changed: dict[int, None] = {}
+        self._all_changed = False
+
+    def changed(self, topics: Iterable[int]) -> None:
+        """Something has happened to these."""
+        self._changed |= dict.fromkeys(topics)
+
+    def all_changed(self) -> None:
+        """Something may have happened to any topic."""
+        self._all_changed = True
+
+    def by_topic(self, waited_for: Callable[[], list[int]]) -> dict[int, int]:
+        """When it is, for topics that are waited for and where it is known."""
+        if self._all_changed:
+            self._known = {}
+            self._changed = dict.fromkeys(waited_for())
+            self._all_changed = False
+        for topic in self._changed:
+            due_ms = self._ask(topic)
+            if due_ms is not None:
+                self._known[topic] = due_ms
+            else:
+                self._known.pop(topic, None)
+        self._changed = {}
+        return self._known
