@@ -3,9 +3,9 @@
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
 from pathlib import Path
-from tempfile import mkdtemp
 
 import pytest
 
@@ -16,19 +16,20 @@ DOWNLOAD_SECONDS = 300
 def program(name: str) -> Path:
     """`promtool` or `prometheus`."""
     found = shutil.which(name)
-    if found is None:
-        place = Path(mkdtemp(prefix="quiver-prometheus-"))
-        commands = ["apt-get download prometheus", "dpkg -x prometheus_*.deb ."]
-        for command in commands:
+    if found is not None:
+        return Path(found)
+    place = Path(sys.prefix) / "prometheus"  # as everything that is installed for us
+    place.mkdir(exist_ok=True)
+    if not (place / "usr/bin" / name).exists():
+        for command in ("apt-get download prometheus", "dpkg -x prometheus_*.deb ."):
             done = subprocess.run(
                 command, shell=True, cwd=place, capture_output=True, text=True,
                 timeout=DOWNLOAD_SECONDS, check=False,
             )  # fmt: skip
             if done.returncode:
                 says = f"{name} is needed (apt-get install prometheus): {done.stderr.strip()}"
-                (pytest.fail if os.environ.get("CI") else pytest.skip)(says)
-        found = str(place / "usr/bin" / name)
-    return Path(found)
+                pytest.fail(says) if os.environ.get("CI") else pytest.skip(says)
+    return place / "usr/bin" / name
 
 
 def promtool(*arguments: str | Path) -> str:

@@ -128,6 +128,19 @@ def test_the_dashboard_is_what_its_table_says():
     assert dashboard.main(["--check"]) == 0, "run: .venv/bin/python tools/dashboard.py"
 
 
+def test_no_panel_is_above_another():
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    taken = [
+        (x, y)
+        for place in (panel["gridPos"] for panel in panels)
+        for x in range(place["x"], place["x"] + place["w"])
+        for y in range(place["y"], place["y"] + place["h"])
+    ]
+    assert len(taken) == len(set(taken))
+    assert max(x for x, _ in taken) < dashboard.COLUMNS
+
+
 # -- by Prometheus ---------------------------------------------------------------------------------
 
 QUIET: list[tuple[str, str]] = [  # series and values of a node that is well

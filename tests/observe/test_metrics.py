@@ -184,11 +184,12 @@ def test_ages_are_a_histogram_of_seconds(scraped: Scraped):
         queue.create_topic("orders")
     scraped.metrics.age("orders", 0.3, count=4)
     scraped.metrics.age("orders", 100)
+    scraped.metrics.age("orders", -5)
     text = scraped.text()
     name = "quiver_message_age_seconds"
-    assert value(text, f"{name}_bucket", topic="orders", le="0.1") == 0
-    assert value(text, f"{name}_bucket", topic="orders", le="0.5") == 4
-    assert value(text, f"{name}_bucket", topic="orders", le="+Inf") == 5
+    assert value(text, f"{name}_bucket", topic="orders", le="0.1") == 1
+    assert value(text, f"{name}_bucket", topic="orders", le="0.5") == 5
+    assert value(text, f"{name}_bucket", topic="orders", le="+Inf") == 6
     assert value(text, f"{name}_sum", topic="orders") == pytest.approx(101.2)
 
 

@@ -203,7 +203,7 @@ class Metrics:
         age = self._ages.get(label)
         if age is None:
             age = self._ages[label] = Histogram(AGE_BOUNDS)
-        age.add(seconds, count)
+        age.add(max(seconds, 0.0), count)  # whoever says when a message was made may be wrong
 
     def watch_connections(self, count: Callable[[], int]) -> None:
         """Ask `count` how many connections are open, when somebody looks."""
