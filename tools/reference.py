@@ -33,6 +33,7 @@ from quiver import errors, limits
 from quiver.batches.schema import FIELDS
 from quiver.cli.app import app
 from quiver.server import metrics
+from quiver.server.api.table import ENDPOINTS
 from quiver.storage.codec import KINDS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -310,6 +311,20 @@ def make_sqs(part: str) -> str:
     return sqs.table(names)
 
 
+def make_endpoints(_: str) -> str:
+    """The native door: every endpoint, what it needs, and whether it speaks Arrow."""
+    rows = ["| request | verb | what | Arrow |", "|---|---|---|---|"]
+    for endpoint in ENDPOINTS:
+        arrow = ", ".join(
+            word for word, has in (("in", endpoint.arrow_in), ("out", endpoint.arrow_out)) if has
+        )
+        rows.append(
+            f"| `{endpoint.method} {endpoint.path}` | {endpoint.verb or ''} | {endpoint.summary} "
+            f"| {arrow} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
 def alert_rules() -> list[dict[str, Any]]:
     groups = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text(encoding="utf-8"))["groups"]
     return [rule for group in groups for rule in group["rules"]]
@@ -343,6 +358,7 @@ def make_thresholds(_: str) -> str:
 
 GENERATORS: dict[str, Callable[[str], str]] = {
     "limits": make_limits,
+    "endpoints": make_endpoints,
     "error-tree": make_error_tree,
     "error-table": make_error_table,
     "signature": make_signature,
