@@ -52,7 +52,7 @@ $(SPARK): $(STAMP)
 	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[java]'
 	@touch $@
 
-process: $(STAMP)  ## real processes and crashes, and Spark: minutes
+process: $(STAMP)  ## real processes and crashes, SQS clients, and Spark: minutes
 	@$(MAKE) --no-print-directory $(SPARK) || \
 	    echo 'Spark could not be installed (is there no network?): its test will say what is missing.' >&2
 	$(BIN)/python -m pytest -m 'slow or process' --timeout=1200 $(PYTEST_FLAGS)
