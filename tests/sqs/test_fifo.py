@@ -178,7 +178,9 @@ def test_what_fifo_needs_and_standard_does_not_take(sqs, url, fifo_url):
     ):
         send(sqs, fifo_url, "x", DelaySeconds=1)
     send(sqs, fifo_url, "x", DelaySeconds=0)
-    with refused("InvalidParameterValue"):
+    with refused(
+        "InvalidParameterValue", f"Value  for parameter MessageGroupId is invalid. {wrong}"
+    ):
         sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="")
 
 

@@ -77,6 +77,8 @@ def _fifo_ids(queue: Queue, message: Sendable, body: bytes) -> tuple[str | None,
     if not queue.fifo:
         if dedup_id is not None:
             raise invalid(dedup_id, "MessageDeduplicationId", NOT_FOR_TYPE)
+        if group == "":
+            raise invalid(group, "MessageGroupId", NOT_FOR_TYPE)
         if group is not None:
             messages.check_token(group, "MessageGroupId")
         return group, None
