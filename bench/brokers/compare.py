@@ -21,6 +21,7 @@ from bench.measure import Row, Run, Side, Step, Target, rates, repeated, repeate
 
 UNIT = "msgs/s"
 TURNS = 4  # fewer than usual: a batch of some brokers takes half a second
+WARM_UP_SECONDS = 3.0  # of each side, before the first round: brokers on a JVM get faster
 LONE_SENDS = 100  # of each side, in each round
 PAUSE_SECONDS = 0.005  # before each of them: low load
 
@@ -66,6 +67,8 @@ def _against(run: Run, ours: Peer, name: str, start: Start, target: Target) -> I
 def _rows(run: Run, ours: Peer, theirs: Peer, target: Target) -> Iterator[Row]:
     our_sends, our_takes = _both_ways(ours)
     their_sends, their_takes = _both_ways(theirs)
+    for side in (our_sends, their_sends, our_takes, their_takes):
+        side(WARM_UP_SECONDS)
     sent, puts, taken, gets = rates(
         run, our_sends, their_sends, our_takes, their_takes, turns=TURNS
     )
