@@ -1,0 +1,251 @@
+"""The client when the network or the node fails: what is tried again, what is told, what is let go of."""
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+import quiver
+from quiver.client.remote.address import parse
+from tests.server.api.proxies import Wire
+from tests.server.nodes import Node, start_node
+
+pytestmark = pytest.mark.process
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    with start_node(tmp_path_factory.mktemp("linked")) as started:
+        yield started
+
+
+@pytest.fixture
+def node(shared: Node) -> Iterator[Node]:
+    """A node without topics."""
+    yield shared
+    with quiver.connect(f"quiver://127.0.0.1:{shared.port}") as queue:
+        for topic in queue.topics():
+            queue.delete_topic(topic)
+
+
+@pytest.fixture
+def wire(node: Node) -> Iterator[Wire]:
+    with Wire(node.port) as made:
+        yield made
+
+
+@pytest.fixture
+def queue(node: Node, wire: Wire) -> Iterator[quiver.Queue]:
+    with quiver.connect(f"quiver://127.0.0.1:{wire.port}") as made:
+        made.create_topic("t")
+        yield made
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+# -- answers that are lost -------------------------------------------------------------------------
+
+
+def test_a_send_whose_answer_is_lost_has_an_unknown_outcome(queue, wire):
+    wire.lose = {b"/t/messages": 1}
+    with pytest.raises(quiver.OutcomeUnknown, match="dedup_id"):
+        queue.send("t", b"x")
+    assert queue.stats("t").depth == 1  # this time it was done
+
+
+def test_a_batch_whose_answer_is_lost_has_an_unknown_outcome(queue, wire):
+    wire.lose = {b"/t/batches": 1}
+    with pytest.raises(quiver.OutcomeUnknown):
+        queue.send_batch("t", [b"x", quiver.Message(b"y", dedup_id="y")])
+
+
+def test_a_send_with_a_dedup_id_is_repeated_and_stored_once(queue, wire):
+    wire.lose = {b"/t/messages": 2, b"/t/batches": 1}
+    assert queue.send("t", b"x", dedup_id="one").duplicate
+    assert queue.send_batch("t", [quiver.Message(b"y", dedup_id="two")]).duplicates == 1
+    assert (wire.lost, queue.stats("t").depth) == (3, 2)
+
+
+def test_a_producers_batches_are_repeated_and_stored_once(queue, wire):
+    wire.lose = {b"/t/batches": 3}
+    with queue.producer("t", max_messages=10) as out:
+        for at in range(100):
+            out.send(str(at))
+    assert wire.lost == 3
+    got = queue.receive("t", max_messages=1_000)
+    assert [delivery.text for delivery in got] == [str(at) for at in range(100)]
+
+
+def test_an_ack_whose_answer_is_lost_is_repeated_and_counts_as_done(queue, wire):
+    queue.send_batch("t", [b"a", b"b"])
+    got = queue.receive("t", max_messages=2, lease=100)
+    wire.lose = {b"/v1/settle": 1}
+    queue.ack(got)
+    assert (wire.lost, queue.stats("t").depth) == (1, 0)
+    with pytest.raises(quiver.ReceiptExpired):  # and not for ever
+        queue.ack(got)
+
+
+def test_a_transaction_whose_answer_is_lost_is_done_once(queue, wire):
+    queue.send("t", b"a")
+    (got,) = queue.receive("t", lease=100)
+    wire.lose = {b"/v1/transactions": 1}
+    with queue.transaction() as tx:
+        tx.ack(got)
+        tx.send("t", b"b")
+    assert wire.lost == 1
+    assert [record.text for record in queue.receive("t", max_messages=9)] == ["b"]
+
+
+def test_asking_is_repeated(queue, wire):
+    wire.lose = {b"GET /v1/topics": 3}
+    assert queue.topics() == ["t"]
+    assert wire.lost == 3
+
+
+# -- nodes that are not there ----------------------------------------------------------------------
+
+
+def test_a_node_that_is_not_there_is_unreachable():
+    with pytest.raises(quiver.Unreachable, match="quiver serve"):
+        quiver.connect(f"quiver://127.0.0.1:{free_port()}?patience=0.2")
+
+
+def test_another_node_is_asked_if_one_is_not_there(node):
+    url = f"quiver://127.0.0.1:{free_port()},127.0.0.1:{node.port}"
+    with quiver.connect(url) as queue:
+        assert queue.topics() == []
+
+
+def test_something_else_that_speaks_http_is_noticed():
+    with pytest.raises(quiver.InvalidRequest, match="not of a Quiver node"), Other() as port:
+        quiver.connect(f"quiver://127.0.0.1:{port}?patience=1")
+
+
+def test_a_client_outlives_its_node(node):
+    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as queue:
+        queue.create_topic("t")
+        queue.send("t", b"x")
+        node.kill()
+        node.restart()
+        assert queue.receive("t")[0].body == b"x"
+
+
+# -- waiting ---------------------------------------------------------------------------------------
+
+
+def test_a_receive_that_is_cancelled_takes_no_message(node):
+    async def scenario() -> None:
+        async with quiver.connect_async(f"quiver://127.0.0.1:{node.port}") as queue:
+            await queue.create_topic("t")
+            for _ in range(5):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(queue.receive("t", wait=60), 0.1)
+            await asyncio.sleep(0.2)  # the node notices that nobody is there any more
+            await queue.send("t", b"x")
+            (got,) = await queue.receive("t", wait=10)
+            assert got.attempt == 1
+
+    asyncio.run(scenario())
+
+
+def test_threads_share_a_queue(queue):
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda at: queue.send("t", str(at), dedup_id=str(at)), range(200)))
+    assert queue.stats("t").depth == 200
+
+
+FORKED = """
+    import os, sys, quiver
+    queue = quiver.connect(sys.argv[1])
+    queue.create_topic("t")
+    queue.send("t", b"parent")
+    child = os.fork()
+    if child == 0:
+        queue.send("t", b"child")
+        queue.close()
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    queue.send("t", b"parent again")
+    print(*[record.text for record in queue.read("t")], sep=",")
+    queue.close()
+"""
+
+
+def test_a_forked_process_makes_connections_of_its_own(node):
+    command = [sys.executable, "-c", textwrap.dedent(FORKED), f"quiver://127.0.0.1:{node.port}"]
+    done = subprocess.run(command, capture_output=True, timeout=60, check=True, text=True)
+    assert done.stdout == "parent,child,parent again\n"
+    assert done.stderr == ""
+
+
+# -- addresses -------------------------------------------------------------------------------------
+
+
+def test_an_address_names_hosts_and_secrets():
+    found = parse("quivers://secret@a,b:1,[::1]:2?ca=x.pem&patience=5s", {})
+    assert found.urls == ("https://a:7070", "https://b:1", "https://[::1]:2")
+    assert (found.token, found.ca, found.patience_seconds) == ("secret", "x.pem", 5)
+    assert "secret" not in repr(found)
+    assert parse("quiver://a", {"QUIVER_TOKEN": "t"}).token == "t"
+    assert parse("quiver://user:pass@a", {}).token == "pass"
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["quiver://", "quiver://a:b", "quiver://a/path", "quiver://a?colour=red", "quiver://a,,b",
+     "quiver://a:99999", "quiver://a b", "quiver://[::1", "quiver://a?patience=soon"],
+)  # fmt: skip
+def test_a_wrong_address_is_refused_without_repeating_a_secret(url):
+    with pytest.raises(quiver.InvalidRequest) as refused:
+        parse(url.replace("//", "//hush@", 1), {})
+    assert "hush" not in str(refused.value)
+
+
+# -- the command line ------------------------------------------------------------------------------
+
+
+def test_commands_work_on_a_node(node):
+    def run(*args: str) -> str:
+        command = [sys.executable, "-m", "quiver.cli", *args]
+        command += ["--data", f"quiver://127.0.0.1:{node.port}"]
+        done = subprocess.run(command, capture_output=True, timeout=60, check=False, text=True)
+        return done.stdout if done.returncode == 0 else done.stderr
+
+    run("topics", "create", "orders", "--max-attempts", "2")
+    run("send", "orders", "a book")
+    assert json.loads(run("topics", "--json"))[0]["topic"] == "orders"
+    assert run("read", "orders") == "a book\n"
+    assert run("receive", "orders", "--group", "g") == "a book\n"
+    assert "count" in run("sql", "select count(*) as count from orders")
+    assert "looks at files" in run("doctor")
+
+
+class Other:
+    """A server that answers everything with a page."""
+
+    def __enter__(self) -> int:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._pool = ThreadPoolExecutor(1)
+        self._done = self._pool.submit(self._answer)
+        return int(self._listener.getsockname()[1])
+
+    def _answer(self) -> None:
+        near, _ = self._listener.accept()
+        with near:
+            near.recv(10_000)
+            near.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 5\r\n\r\nhello")
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.close()
+        self._pool.shutdown()
