@@ -132,8 +132,8 @@ def test_something_else_that_speaks_http_is_noticed():
         quiver.connect(f"quiver://127.0.0.1:{port}?patience=1")
 
 
-def test_a_client_outlives_its_node(node):
-    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as queue:
+def test_a_client_outlives_its_node(tmp_path):
+    with start_node(tmp_path) as node, quiver.connect(f"quiver://127.0.0.1:{node.port}") as queue:
         queue.create_topic("t")
         queue.send("t", b"x")
         node.kill()
