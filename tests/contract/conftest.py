@@ -80,14 +80,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Each behaviour through each door that can express it."""
     if "world" not in metafunc.fixturenames:
         return
-    plain = metafunc.module.__name__.rpartition(".")[2] in PLAIN
+    module = metafunc.module.__name__.rpartition(".")[2]
     python = metafunc.definition.get_closest_marker("python") is not None
+    left_out = set() if module == "test_promises" else {"boto3"}
+    if module not in {*PLAIN, "test_promises"} or python:
+        left_out.add("json")
     metafunc.parametrize(
         "world",
         [
             pytest.param(door, marks=pytest.mark.slow if door in SLOW else ())
             for door in DOORS
-            if door != "json" or (plain and not python)
+            if door not in left_out
         ],
         indirect=True,
     )

@@ -42,6 +42,7 @@ from quiver.storage.files import DiskFiles
 from quiver.storage.lock import DirectoryLock
 from quiver.testing import VirtualClock
 from tests.contract.json_door import JsonDoor
+from tests.contract.sqs_door import SqsDoor
 
 NODE_WORKERS = 4
 PATIENCE_SECONDS = 30  # for anything that must happen; a test that waits this long has failed
@@ -238,6 +239,7 @@ DOORS: dict[str, Callable[[], Door]] = {
     "client": ClientDoor,
     "async-client": AsyncClientDoor,
     "json": JsonDoor,
+    "boto3": SqsDoor,
 }
 
 
