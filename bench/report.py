@@ -38,7 +38,8 @@ def show_rows(console: Console, experiment: str, rows: Sequence[Row], waited: fl
         ours, theirs = _figure(row.ours, row.unit), _figure(row.theirs, row.unit)
         verdict = VERDICTS[row.met] + ("?" if waited > WAIT_MAX and row.target else "")
         table.add_row(str(number), row.name, ours, row.peer, theirs, _ratio(row), target, verdict)
-    console.print(table)
+    if rows:
+        console.print(table)
     if waited > WAIT_MAX:
         console.print(
             f" [yellow]Not to be trusted[/]: for {waited:.0%} of the time other processes had the "
