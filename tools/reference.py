@@ -44,6 +44,7 @@ LINE_CHARS_MAX = 96
 RECEIVERS = {  # how the pages call an object of the class
     "AsyncProducer": "producer",
     "AsyncQueue": "queue",
+    "Consumer": "consumer",
     "Delivery": "delivery",
     "DeliveryBatch": "batch",
     "Member": "member",

@@ -9,7 +9,13 @@ with quiver.connect("data/") as queue:
         delivery.ack()
 """
 
-from quiver.client.aio import AsyncMember, AsyncProducer, AsyncQueue, AsyncTransaction
+from quiver.client.aio import (
+    AsyncConsumer,
+    AsyncMember,
+    AsyncProducer,
+    AsyncQueue,
+    AsyncTransaction,
+)
 from quiver.client.arguments import make_retry as retry
 from quiver.client.connect import connect, connect_async
 from quiver.client.once import once
@@ -23,7 +29,7 @@ from quiver.client.results import (
     SentBatch,
     SentBatches,
 )
-from quiver.client.sync import Member, Producer, Queue, Transaction
+from quiver.client.sync import Consumer, Member, Producer, Queue, Transaction
 from quiver.errors import (
     BehindRetention,
     CorruptLedger,
@@ -70,6 +76,7 @@ from quiver.model.topic import Retry, TopicPolicy
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncConsumer",
     "AsyncDelivery",
     "AsyncDeliveryBatch",
     "AsyncMember",
@@ -77,6 +84,7 @@ __all__ = [
     "AsyncQueue",
     "AsyncTransaction",
     "BehindRetention",
+    "Consumer",
     "CorruptLedger",
     "CorruptLog",
     "CorruptSegment",

@@ -148,6 +148,12 @@ PRODUCER_ROWS: Final = 1_000  # a producer's batch is sent when it has this many
 PRODUCER_BYTES: Final = 1 * MIB  # or this many bytes
 PRODUCER_PENDING_BYTES_MAX: Final = 16 * MIB  # unconfirmed; past it send() waits: back-pressure
 
+# -- consumers -------------------------------------------------------------------------------------
+CONSUMER_WAIT_SECONDS: Final = 1.0  # one wait for messages, so that closing takes no longer
+CONSUMER_PAUSE_SECONDS: Final = (
+    0.01  # before it is seen, in an event loop, that there is room again
+)
+
 # -- the log ---------------------------------------------------------------------------------------
 WAL_FILE_BYTES: Final = 64 * MIB  # a file is closed when it has grown past this
 WAL_ALLOCATE_BYTES: Final = (

@@ -7,8 +7,8 @@ import pytest
 import quiver
 
 NAMES = """
-AsyncDelivery AsyncDeliveryBatch AsyncMember AsyncProducer AsyncQueue AsyncTransaction
-BehindRetention CorruptLedger CorruptLog CorruptSegment Delivery DeliveryBatch DirectoryInUse
+AsyncConsumer AsyncDelivery AsyncDeliveryBatch AsyncMember AsyncProducer AsyncQueue AsyncTransaction
+BehindRetention Consumer CorruptLedger CorruptLog CorruptSegment Delivery DeliveryBatch DirectoryInUse
 DiskFull ExtraMissing Forbidden GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded
 Member MemberFenced Message MessageNotFound MessageTooLarge Origin OutcomeUnknown Overloaded
 Overview Placed Producer ProducerFailed ProducerFenced Queue QueueClosed QueueFull QuiverError QuotaExceeded
@@ -21,6 +21,7 @@ connect_async once retry
 TWINS = [
     (quiver.Queue, quiver.AsyncQueue),
     (quiver.Producer, quiver.AsyncProducer),
+    (quiver.Consumer, quiver.AsyncConsumer),
     (quiver.Transaction, quiver.AsyncTransaction),
     (quiver.Member, quiver.AsyncMember),
     (quiver.Delivery, quiver.AsyncDelivery),

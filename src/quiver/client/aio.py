@@ -5,7 +5,9 @@ pool.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -29,8 +31,9 @@ from quiver.client.results import (
     SentBatches,
 )
 from quiver.client.scanning import Scan
+from quiver.client.stock import Stock
 from quiver.client.transaction import Collected, Settleable
-from quiver.errors import QueueClosed
+from quiver.errors import QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Durability
@@ -268,6 +271,24 @@ class AsyncQueue:
                 AsyncDelivery, self._settle, topic, group, max_messages, lease, wait, consumer
             )
         )
+
+    def consumer(
+        self,
+        topic: str,
+        group: str = "default",
+        *,
+        prefetch: int = 100,
+        lease: float | str = 30,
+        keep: bool = False,
+        consumer: str = "",
+    ) -> "AsyncConsumer":
+        """A consumer that receives up to `prefetch` messages ahead, while you work on the last one.
+
+        With `keep` it makes leases longer in the background until messages are settled.
+        """
+        stock: Stock[AsyncDelivery] = Stock(prefetch, lease, keep=keep)
+        names = arguments.name(group, "group"), arguments.text(consumer, "consumer")
+        return AsyncConsumer(self._flows, stock, topic, *names)
 
     async def receive_arrow(
         self,
@@ -604,3 +625,115 @@ class AsyncMember:
         trace: TracebackType | None,
     ) -> None:
         await self.leave()
+
+
+class AsyncConsumer:
+    """`Consumer`, awaited."""
+
+    def __init__(self, flows: Flows, stock: Stock[AsyncDelivery], *wish: Any) -> None:
+        self._flows = flows
+        self._stock = stock
+        self._topic, self._group, self._name = wish
+        self._changed = asyncio.Condition()
+        self._closed = False
+        self._error: Exception | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def get(self, *, wait: float | str | None = None) -> AsyncDelivery | None:
+        """The next message; None if none came within `wait` (None: for ever) or it was closed."""
+        if self._task is None:
+            raise QueueClosed("the consumer is not open; use `async with queue.consumer(…)`")
+        seconds = None if wait is None else milliseconds(wait, "wait") / 1000
+        try:
+            async with asyncio.timeout(seconds), self._changed:
+                while True:
+                    delivery = self._stock.take(time.monotonic())
+                    self._changed.notify_all()  # there is room again
+                    if delivery is not None or self._closed:
+                        return delivery
+                    if self._error is not None:
+                        raise self._error
+                    await self._changed.wait()
+        except TimeoutError:
+            return None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AsyncDelivery:
+        delivery = await self.get()
+        if delivery is None:
+            raise StopAsyncIteration
+        return delivery
+
+    async def _work(self) -> None:
+        try:
+            while not self._closed:
+                await self._keep()
+                room = self._stock.room
+                if not room:
+                    await asyncio.sleep(min(self._pause, limits.CONSUMER_PAUSE_SECONDS))
+                    continue
+                asked = time.monotonic()
+                got = await self._receive(room)
+                async with self._changed:
+                    self._stock.add(got, asked)
+                    self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001  # whoever takes the next message is told
+            async with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    @property
+    def _pause(self) -> float:
+        return min(limits.CONSUMER_WAIT_SECONDS, self._stock.lease_seconds / 6)
+
+    async def _receive(self, room: int) -> list[AsyncDelivery]:
+        return await run(
+            self._flows.receive_messages(
+                AsyncDelivery, self._settle, self._topic, self._group, room,
+                self._stock.lease_seconds, self._pause, self._name,
+            )
+        )  # fmt: skip
+
+    async def _keep(self) -> None:
+        kept = self._stock.to_keep(asked := time.monotonic())
+        if kept:
+            lost: tuple[Any, ...] = ()
+            try:
+                await run(self._flows.settle("extend", kept, lease=self._stock.lease_seconds))
+            except ReceiptExpired as error:
+                lost = error.refused
+            self._stock.were_kept(kept, lost, asked)
+
+    async def _settle(self, action: Any, items: Any, **options: Any) -> None:
+        if action != "extend":
+            self._stock.settled(items)
+        await run(self._flows.settle(action, items, **options))
+
+    async def aclose(self) -> None:
+        """Stop receiving, and give back what was not taken."""
+        if self._closed:
+            return
+        async with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        if self._task is not None:
+            await self._task
+        waiting = self._stock.emptied()
+        if waiting:
+            with suppress(ReceiptExpired):
+                await run(self._flows.settle("nack", waiting, delay=0, reason="not taken"))
+
+    async def __aenter__(self) -> Self:
+        await run(self._flows.policy(self._topic))  # it is there
+        self._task = asyncio.create_task(self._work())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.aclose()

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextlib import suppress
 from threading import Condition, Thread
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -19,8 +20,9 @@ from quiver.client.outbox import Outbox, open_outbox
 from quiver.client.questions import ask
 from quiver.client.results import Delivery, DeliveryBatch, Record, Sent, SentBatch, SentBatches
 from quiver.client.scanning import Scan
+from quiver.client.stock import Stock
 from quiver.client.transaction import Collected, Settleable
-from quiver.errors import QueueClosed
+from quiver.errors import QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Durability
@@ -237,6 +239,25 @@ class Queue:
                 Delivery, self._settle, topic, group, max_messages, lease, wait, consumer
             )
         )
+
+    def consumer(
+        self,
+        topic: str,
+        group: str = "default",
+        *,
+        prefetch: int = 100,
+        lease: float | str = 30,
+        keep: bool = False,
+        consumer: str = "",
+    ) -> "Consumer":
+        """A consumer that receives up to `prefetch` messages ahead, while you work on the last one.
+
+        With `keep` it makes leases longer in the background until messages are settled.
+        """
+        stock: Stock[Delivery] = Stock(prefetch, lease, keep=keep)
+        run(self._flows.policy(topic))  # it is there
+        names = arguments.name(group, "group"), arguments.text(consumer, "consumer")
+        return Consumer(self._flows, stock, topic, *names)
 
     def receive_arrow(
         self,
@@ -592,3 +613,120 @@ class Member:
         trace: TracebackType | None,
     ) -> None:
         self.leave()
+
+
+class Consumer:
+    """Receives ahead: what you take has been fetched before, while you worked on the last one.
+
+    Iterate over it, or `get`. At most `prefetch` messages wait; when it is closed they are given
+    back at once, which counts as an attempt. With `keep`, leases are made longer in the background,
+    of what waits and of what you have taken, until it is settled or the consumer is closed.
+    """
+
+    def __init__(self, flows: Flows, stock: Stock[Delivery], *wish: Any) -> None:
+        self._flows = flows
+        self._stock = stock
+        self._topic, self._group, self._name = wish
+        self._changed = Condition()
+        self._closed = False
+        self._error: Exception | None = None
+        self._thread = Thread(target=self._work, name="quiver-consumer", daemon=True)
+        self._thread.start()
+
+    def get(self, *, wait: float | str | None = None) -> Delivery | None:
+        """The next message; None if none came within `wait` (None: for ever) or it was closed."""
+        until = None if wait is None else time.monotonic() + milliseconds(wait, "wait") / 1000
+        with self._changed:
+            while True:
+                delivery = self._stock.take(time.monotonic())
+                self._changed.notify_all()  # there is room again
+                if delivery is not None or self._closed:
+                    return delivery
+                if self._error is not None:
+                    raise self._error
+                left = None if until is None else until - time.monotonic()
+                if left is not None and left <= 0:
+                    return None
+                self._changed.wait(left)
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Delivery:
+        delivery = self.get()
+        if delivery is None:
+            raise StopIteration
+        return delivery
+
+    def _work(self) -> None:
+        try:
+            while not self._closed:
+                self._keep()
+                with self._changed:
+                    room = self._stock.room
+                    if not room:
+                        self._changed.wait(self._pause)
+                        continue
+                asked = time.monotonic()
+                got = self._receive(room)
+                with self._changed:
+                    self._stock.add(got, asked)
+                    self._changed.notify_all()
+        except Exception as error:  # noqa: BLE001  # whoever takes the next message is told
+            with self._changed:
+                self._error = error
+                self._changed.notify_all()
+
+    @property
+    def _pause(self) -> float:
+        return min(limits.CONSUMER_WAIT_SECONDS, self._stock.lease_seconds / 6)
+
+    def _receive(self, room: int) -> list[Delivery]:
+        return run(
+            self._flows.receive_messages(
+                Delivery, self._settle, self._topic, self._group, room,
+                self._stock.lease_seconds, self._pause, self._name,
+            )
+        )  # fmt: skip
+
+    def _keep(self) -> None:
+        with self._changed:
+            kept = self._stock.to_keep(asked := time.monotonic())
+        if kept:
+            lost: tuple[Any, ...] = ()
+            try:
+                run(self._flows.settle("extend", kept, lease=self._stock.lease_seconds))
+            except ReceiptExpired as error:
+                lost = error.refused
+            with self._changed:
+                self._stock.were_kept(kept, lost, asked)
+
+    def _settle(self, action: Any, items: Any, **options: Any) -> None:
+        if action != "extend":
+            with self._changed:
+                self._stock.settled(items)
+        run(self._flows.settle(action, items, **options))
+
+    def close(self) -> None:
+        """Stop receiving, and give back what was not taken."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._changed.notify_all()
+        self._thread.join()
+        waiting = self._stock.emptied()
+        if waiting:
+            with suppress(ReceiptExpired):
+                run(self._flows.settle("nack", waiting, delay=0, reason="not taken"))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

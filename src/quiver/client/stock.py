@@ -1,0 +1,87 @@
+"""What a consumer has received ahead: the part that knows no waiting, so both faces share it."""
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Generic, TypeVar
+
+from quiver import limits
+from quiver.client import arguments
+from quiver.client.results import Leased
+from quiver.errors import InvalidRequest
+
+L = TypeVar("L", bound=Leased)
+
+
+class Stock(Generic[L]):
+    """Deliveries that wait to be taken, and those that were taken and are not settled yet.
+
+    Times are seconds of any clock that only goes forward. What waits longer than its lease lasts is
+    forgotten: somebody else may have it.
+    """
+
+    def __init__(self, most: Any, lease: Any, *, keep: Any) -> None:
+        if not isinstance(keep, bool):
+            raise InvalidRequest("keep must be True or False")
+        self.lease_seconds = arguments.lease_ms(lease) / 1000
+        self._most = arguments.whole(most, "prefetch", 1, limits.RECEIVE_MESSAGES_MAX)
+        self._keep = keep
+        self._waiting: deque[tuple[L, float]] = deque()
+        self._taken: dict[tuple[int, int, int], L] = {}
+        self._kept = 0.0  # when leases were last made longer
+
+    @property
+    def room(self) -> int:
+        """How many to ask for now: none until half of the stock is used up."""
+        return self._most - len(self._waiting) if len(self._waiting) <= self._most // 2 else 0
+
+    def add(self, deliveries: Iterable[L], asked: float) -> None:
+        """Take these in; they were asked for at `asked`, so their leases last at least from then."""
+        until = asked + self.lease_seconds
+        self._waiting.extend((delivery, until) for delivery in deliveries)
+
+    def take(self, now: float) -> L | None:
+        """The oldest whose lease still holds."""
+        while self._waiting:
+            delivery, until = self._waiting.popleft()
+            if now < until:
+                if self._keep:
+                    self._taken[_place(delivery)] = delivery
+                return delivery
+        return None
+
+    def settled(self, items: Iterable[Any]) -> None:
+        """These need no lease any more."""
+        for item in items:
+            if isinstance(item, Leased):
+                self._taken.pop(_place(item), None)
+
+    def to_keep(self, now: float) -> list[L]:
+        """Those whose leases are to be made longer now; not again for a third of a lease."""
+        if not self._keep or now < self._kept + self.lease_seconds / 3:
+            return []
+        self._kept = now
+        return [*(delivery for delivery, _ in self._waiting), *self._taken.values()]
+
+    def were_kept(self, kept: Iterable[L], lost: Iterable[Any], asked: float) -> None:
+        """Their leases last from `asked` on, but for those that were `lost`."""
+        gone = {_place(one) for one in lost if isinstance(one, Leased)}
+        known = {_place(one) for one in kept} - gone
+        until = asked + self.lease_seconds
+        self._waiting = deque(
+            (delivery, until if _place(delivery) in known else before)
+            for delivery, before in self._waiting
+            if _place(delivery) not in gone
+        )
+        for place in gone:
+            self._taken.pop(place, None)
+
+    def emptied(self) -> list[L]:
+        """What was never taken, to be given back."""
+        waiting = [delivery for delivery, _ in self._waiting if not delivery.lease.settled]
+        self._waiting.clear()
+        self._taken.clear()
+        return waiting
+
+
+def _place(delivery: Leased) -> tuple[int, int, int]:
+    return delivery.epoch, delivery.partition, delivery.offset
