@@ -108,7 +108,9 @@ ALLOCATOR_KEEP_BYTES: Final = 64 * MIB  # of smaller ones, so much is kept for t
 REQUEST_ID_CHARS_MAX: Final = 128  # of a client's own X-Request-Id; longer ones are replaced
 
 # -- the native door -------------------------------------------------------------------------------
-API_JSON_BYTES_MAX: Final = 96 * MIB  # a request in JSON, in which bytes take a third more
+API_JSON_BYTES_MAX: Final = 8 * MIB  # a request of many parts in JSON, each of them an object
+API_MESSAGE_BYTES_MAX: Final = 24 * MIB  # one message in JSON: base64 takes a third more
+API_TRANSACTION_BYTES_MAX: Final = 96 * MIB  # a transaction may carry a batch of Arrow in base64
 API_ARROW_BYTES_MAX: Final = ENCODED_BYTES_MAX  # a request in Arrow, decompressed
 API_SMALL_BYTES_MAX: Final = 1 * MIB  # any other request
 API_ROWS_MAX: Final = 10_000  # of a table as JSON; as Arrow there may be more

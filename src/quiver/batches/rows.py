@@ -65,7 +65,7 @@ def make_row(
     elif isinstance(body, str | bytes | bytearray | memoryview):
         content = _content(body)
     else:
-        content, headers = _json(body), _with_content_type(headers)
+        content, headers = _json(body), as_json(headers)
     nbytes = len(content)
     _check_body_bytes(nbytes)
     if key is not None:
@@ -130,7 +130,8 @@ def _json(body: Any) -> bytes:
         ) from error
 
 
-def _with_content_type(headers: Any) -> Any:  # anything: headers are checked afterwards
+def as_json(headers: Any) -> Any:  # anything: headers are checked afterwards
+    """The headers of a message whose body is JSON."""
     given = {} if headers is None else headers
     if isinstance(given, Mapping) and CONTENT_TYPE not in {str(name).lower() for name in given}:
         return {**given, CONTENT_TYPE: JSON}

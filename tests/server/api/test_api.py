@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from quiver import limits
 from tests.server.nodes import Node
 
 
@@ -65,8 +66,28 @@ def test_bytes_travel_as_base64_and_json_with_its_content_type(api):
     api("POST", "/v1/topics/t/batches", {"messages": [{"base64": "gIGC"}, {"body": [1, 2]}]})
     _, got, _ = api("POST", "/v1/topics/t/groups/g/receive", {"max_messages": 5})
     assert got["messages"][0]["base64"] == "gIGC"
-    assert got["messages"][1]["body"] == "[1,2]"
+    assert got["messages"][1]["body"] == "[1, 2]"  # as it was written
     assert got["messages"][1]["headers"] == {"content-type": "application/json"}
+
+
+def test_a_number_in_a_body_stays_what_it_was(api):
+    api("PUT", "/v1/topics/t")
+    body = {"price": 12345678901234567890.10, "count": 2**80}
+    api("POST", "/v1/topics/t/messages", {"body": body})
+    _, got, _ = api("POST", "/v1/topics/t/groups/g/receive", {})
+    assert json.loads(got["messages"][0]["body"]) == body
+
+
+def test_a_batch_in_json_has_a_bound_and_arrow_a_larger_one(api):
+    api("PUT", "/v1/topics/t")
+    large = {"messages": [{"body": "x" * limits.API_JSON_BYTES_MAX}]}
+    try:
+        status, problem, _ = api("POST", "/v1/topics/t/batches", large)
+        assert (status, problem["code"]) == (413, "message_too_large")
+    except urllib.error.URLError:
+        pass  # it was cut off while it was still sending
+    assert api("GET", "/v1/topics/t/stats")[1]["depth"] == 0
+    assert api("POST", "/v1/topics/t/messages", large["messages"][0])[0] == 200
 
 
 def test_a_replay_goes_on_where_the_page_before_ended(api):

@@ -236,7 +236,7 @@ class Link:
                 reply = await self._try(request)
                 if not _passing(reply) or time.monotonic() >= deadline:
                     return replace(reply, repeated=repeated)
-            except aiohttp.ClientConnectorError as error:
+            except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 if isinstance(
                     error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError
                 ):

@@ -107,7 +107,7 @@ class Count(Answer, frozen=True):
 class MessageIn(Shape, frozen=True):
     """A message: `body` is text, or anything else that is sent as JSON; bytes go into `base64`."""
 
-    body: Any = UNSET
+    body: msgspec.Raw | UnsetType = UNSET  # kept as it was written: numbers stay what they are
     base64: str | UnsetType = UNSET
     key: str | None = None
     headers: dict[str, str] | None = None

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import pyarrow as pa
@@ -87,8 +87,7 @@ class Endpoint:
     query: Any = None
     arrow_in: bool = False
     arrow_out: bool = False
-    limit: int = limits.API_SMALL_BYTES_MAX
-    errors: tuple[int, ...] = field(default=())
+    limit: int = limits.API_SMALL_BYTES_MAX  # of a body in JSON
 
     @property
     def name(self) -> str:

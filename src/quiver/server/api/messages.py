@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeAlias
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec import UNSET
 
 from quiver import limits
 from quiver.batches.output import Piece, table
-from quiver.batches.rows import Row, make_row
+from quiver.batches.rows import Row, as_json, make_row
 from quiver.client import arguments
 from quiver.client.aio import run
 from quiver.client.flows import Flow, StoredPage, Work, deliveries, expired, records, sent_batch
@@ -94,16 +95,30 @@ def row_in(message: wire.MessageIn, dedup_id: str | None = None) -> Row:
         raise InvalidRequest(
             "a message needs body (text, or any JSON) or base64 (bytes), one of them"
         )
-    content: Any = message.body
-    if isinstance(message.base64, str):
+    headers: Any = message.headers
+    content: str | bytes
+    if isinstance(message.body, msgspec.Raw):
+        content = _written(bytes(message.body))
+        headers = headers if isinstance(content, str) else as_json(headers)
+    else:
         try:
-            content = b64decode(message.base64, validate=True)
+            content = b64decode(str(message.base64), validate=True)
         except (Base64Error, ValueError):
             raise InvalidRequest("base64 is not the standard form of base64") from None
     return make_row(
-        content, key=message.key, headers=message.headers, priority=message.priority,
+        content, key=message.key, headers=headers, priority=message.priority,
         delay=message.delay, ttl=message.ttl, dedup_id=dedup_id or message.dedup_id,
     )  # fmt: skip
+
+
+def _written(body: bytes) -> str | bytes:
+    """A body as JSON has it: the text that it is, or itself."""
+    try:
+        return (
+            msgspec.json.decode(body, type=str) if body.startswith(b'"') else body.decode().encode()
+        )
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidRequest(f"the body is not text: {error}") from None
 
 
 # -- receiving -------------------------------------------------------------------------------------

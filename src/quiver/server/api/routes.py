@@ -92,13 +92,13 @@ async def _understood(endpoint: Endpoint, context: Context, request: Request) ->
     if endpoint.body is None:
         await read_body(request, 0)
         return call, None
-    data = await read_body(request, endpoint.limit)
     kind = request.headers.get("content-type", wire.JSON).partition(";")[0].strip().lower()
     if endpoint.arrow_in and kind == wire.ARROW:
-        call.data = data
+        call.data = await read_body(request, limits.API_ARROW_BYTES_MAX)
         return call, None
     if kind != wire.JSON:
         raise InvalidRequest(f"Content-Type must be {wire.JSON}, not {kind[:80]!r}")
+    data = await read_body(request, endpoint.limit)
     if len(data) > limits.INLINE_BYTES_MAX:
         return call, await asyncio.to_thread(wire.read_json, data, endpoint.body)
     return call, wire.read_json(data, endpoint.body)

@@ -32,10 +32,10 @@ ENDPOINTS: Final = (
              "Drop what newer messages of the same key have superseded", wire.Count),
     # -- messages
     Endpoint("POST", _TOPIC + "/messages", "send", messages.send, "Send one message", Sent,
-             wire.MessageIn, wire.SendQuery, limit=_JSON),
+             wire.MessageIn, wire.SendQuery, limit=limits.API_MESSAGE_BYTES_MAX),
     Endpoint("POST", _TOPIC + "/batches", "send", messages.send_batch,
              "Send many messages, all or none", SentBatch, wire.MessagesIn, wire.SendQuery,
-             arrow_in=True, limit=limits.API_ARROW_BYTES_MAX),
+             arrow_in=True, limit=_JSON),
     Endpoint("POST", _TOPIC + "/producers/{producer}", "send", messages.open_producer,
              "Open a named producer, whose batches are stored once", ProducerOpened),
     Endpoint("POST", _TOPIC + "/read", "read", messages.read, "Replay, a page at a time",
@@ -46,7 +46,8 @@ ENDPOINTS: Final = (
     Endpoint("POST", "/v1/settle", None, messages.settle, "Ack, nack, extend or dead-letter",
              wire.Count, wire.SettlePart, limit=_JSON),
     Endpoint("POST", "/v1/transactions", None, messages.transact,
-             "Settle and send, all or nothing", list[SentBatch], wire.TransactionIn, limit=_JSON),
+             "Settle and send, all or nothing", list[SentBatch], wire.TransactionIn,
+             limit=limits.API_TRANSACTION_BYTES_MAX),
     # -- groups
     Endpoint("PUT", _GROUP, "manage", groups.create_group, "Make a group", None, wire.GroupIn),
     Endpoint("DELETE", _GROUP, "manage", groups.delete_group, "Forget a group"),
