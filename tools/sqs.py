@@ -28,7 +28,7 @@ NEVER = {
     "InvalidIdFormat": "AWS has given it up for ReceiptHandleIsInvalid",
     "MessageNotInflight": "AWS accepts an expired receipt and changes nothing, and so do we",
     "OverLimit": "when there are as many topics as a node may have",
-    "RequestThrottled": "a quota of the principal, or the node's own bounds",
+    "RequestThrottled": "a quota of the principal; a node that is full says ServiceUnavailable, 503",
 }
 
 

@@ -1,11 +1,19 @@
 """Dead-letter queues, who may use them, and moving messages back."""
 
+import asyncio
 import json
 import time
 from base64 import b64encode
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from quiver import limits
+from quiver.server.sqs import moves
+from quiver.server.sqs.service import Move
+from tests.sqs.conftest import client
 from tests.sqs.faults import refused
 
 covers = pytest.mark.covers
@@ -253,6 +261,56 @@ def test_a_slow_move_can_be_stopped(sqs, pair):
     sqs.start_message_move_task(SourceArn=arn)
     until(sqs, arn, "COMPLETED")
     assert len(sqs.list_message_move_tasks(SourceArn=arn, MaxResults=10)["Results"]) == 2
+
+
+def test_of_moves_that_begin_at_once_one_begins(shared, sqs, pair):
+    url, dead = pair
+    kill(sqs, url, *map(str, range(10)))
+    arn = arn_of(sqs, dead)
+
+    def start(_):
+        other = client(shared)
+        try:
+            return other.start_message_move_task(SourceArn=arn, MaxNumberOfMessagesPerSecond=1)
+        except other.exceptions.UnsupportedOperation:
+            return None
+        finally:
+            other.close()
+
+    with ThreadPoolExecutor(8) as pool:
+        (started,) = filter(None, pool.map(start, range(8)))
+    (task,) = sqs.list_message_move_tasks(SourceArn=arn, MaxResults=10)["Results"]
+    assert task["TaskHandle"] == started["TaskHandle"]
+    sqs.cancel_message_move_task(TaskHandle=started["TaskHandle"])
+
+
+def move(number, status="RUNNING"):
+    return Move(f"{number}", "source", "arn", None, None, 0, 0, status=status)
+
+
+def test_moves_that_run_are_not_forgotten():
+    running = move("running")
+    ended = [move(number, "COMPLETED") for number in range(limits.SQS_MOVES_MAX + 5)]
+    assert moves.remembered([*ended, running]) == [*ended[:-5], running]
+
+
+@pytest.mark.parametrize("stop_at_once", [False, True])
+def test_a_move_has_ended_however_it_ends(stop_at_once):
+    async def broken(*_, **__):
+        raise ZeroDivisionError
+
+    async def run():
+        service = SimpleNamespace(queue=SimpleNamespace(redrive=broken))
+        call: Any = SimpleNamespace(service=service)
+        one = move("one")
+        moves._run(call, one, None)
+        if stop_at_once:
+            one.job.cancel()
+        await asyncio.wait([one.job])
+        return one.status, one.reason
+
+    expected = ("CANCELLED", None) if stop_at_once else ("FAILED", "InternalFailure")
+    assert asyncio.run(run()) == expected
 
 
 def test_a_move_whose_target_is_deleted_fails(sqs, make, pair):

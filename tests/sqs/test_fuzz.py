@@ -20,16 +20,27 @@ FEW = settings(
 )
 SAFE = sorted(set(INPUTS) - {"DeleteQueue", "PurgeQueue"})  # the others share one queue
 FIELDS = sorted({field.encode_name for shape in INPUTS.values() for field in fields(shape)})
+HUGE = "9" * 5_000  # a number that Python does not read
+DEEP = "[" * 5_000 + "]" * 5_000
+ODD = {"huge number": HUGE, "deep list": DEEP}  # what JSON can say and `json.dumps` cannot
+KEYS = ["Id", "DataType", "StringValue", "ReceiptHandle", "Policy", "RedrivePolicy",
+        "RedriveAllowPolicy", "VisibilityTimeout", "a"]  # fmt: skip
+REDRIVES = [f'{{"deadLetterTargetArn": "a", "maxReceiveCount": {odd}}}' for odd in ODD.values()]
 VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20)
+    | st.sampled_from([*ODD, *ODD.values(), *REDRIVES, 10**4_000]),
     lambda inner: (
-        st.lists(inner, max_size=4)
-        | st.dictionaries(
-            st.sampled_from(["Id", "DataType", "StringValue", "a"]), inner, max_size=4
-        )
+        st.lists(inner, max_size=4) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4)
     ),
     max_leaves=8,
-)
+)  # fmt: skip
+
+
+def json_of(body):
+    text = json.dumps(body)
+    for name, odd in ODD.items():
+        text = text.replace(f'"{name}"', odd)
+    return text
 
 
 def answered(raw):
@@ -55,7 +66,7 @@ def test_any_json(query, target, action, body):
     if "WaitTimeSeconds" in body:
         body["WaitTimeSeconds"] = 0
     _, answer = answered(
-        query.raw("POST", "/", json.dumps(body), {"x-amz-target": f"AmazonSQS.{action}"})
+        query.raw("POST", "/", json_of(body), {"x-amz-target": f"AmazonSQS.{action}"})
     )
     assert not answer or isinstance(json.loads(answer), dict)
 
@@ -68,17 +79,16 @@ def test_any_bytes(query, body, action):
 
 
 PARTS = ["Attribute", "MessageAttribute", "SendMessageBatchRequestEntry", "Tag", "Name", "Value",
-         "Key", "1", "2", "0", "-1", "x", "Id", "StringValue", "DataType", "MessageBody", ""]  # fmt: skip
+         "Key", "1", "2", "0", "-1", HUGE, "x", "Id", "StringValue", "DataType", "MessageBody",
+         ""]  # fmt: skip
+NAMES = st.lists(st.sampled_from(PARTS), min_size=1, max_size=12).map(".".join)
 
 
 @FEW
 @given(
     action=st.sampled_from(SAFE),
-    parts=st.dictionaries(
-        st.lists(st.sampled_from(PARTS), min_size=1, max_size=12).map(".".join),
-        st.text(max_size=20), max_size=8,
-    ),
-)  # fmt: skip
+    parts=st.dictionaries(NAMES, st.text(max_size=20) | st.sampled_from([HUGE, DEEP]), max_size=8),
+)
 def test_any_form(query, target, action, parts):
     form = urlencode({"Action": action, "QueueUrl": target, **parts}, errors="replace")
     answered(query.raw("POST", "/", form, {"content-type": "application/x-www-form-urlencoded"}))
@@ -101,8 +111,30 @@ def test_any_headers_become_attributes_that_sqs_would_take(headers):
 
 
 @settings(max_examples=200, deadline=None)
-@given(given_=st.dictionaries(st.text(max_size=30), st.text(max_size=20), max_size=10))
+@given(given_=st.dictionaries(st.text(max_size=30) | NAMES, st.text(max_size=20), max_size=10))
 def test_any_fields_are_decoded_or_refused(given_):
     for action in INPUTS:
         with suppress(Fault):
             forms.decode(action, given_)
+
+
+@pytest.mark.parametrize("name", [f"Tag.{HUGE}.Key", f"TagKey.{HUGE}", f"Tag.1.{HUGE}"])
+def test_a_number_that_is_no_number_of_an_item(query, target, name):
+    for action in ("TagQueue", "UntagQueue"):
+        form = urlencode({"Action": action, "QueueUrl": target, name: "x"})
+        kind = {"content-type": "application/x-www-form-urlencoded"}
+        assert answered(query.raw("POST", "/", form, kind))[0] in (200, 400)
+
+
+@pytest.mark.parametrize("odd", ODD.values(), ids=ODD)
+def test_json_that_cannot_be_read(query, target, odd):
+    """As a field that is known, as one that is not, and in an attribute that is JSON itself."""
+    for field in ("DelaySeconds", "MessageAttributes", "Unknown"):
+        body = f'{{"QueueUrl": "{target}", "MessageBody": "x", "{field}": {odd}}}'
+        headers = {"x-amz-target": "AmazonSQS.SendMessage"}
+        assert answered(query.raw("POST", "/", body, headers))[0] in (200, 400)
+    for name in ("Policy", "RedrivePolicy", "RedriveAllowPolicy"):
+        value = f'{{"maxReceiveCount": {odd}, "deadLetterTargetArn": {odd}}}'
+        body = json.dumps({"QueueUrl": target, "Attributes": {name: value}})
+        headers = {"x-amz-target": "AmazonSQS.SetQueueAttributes"}
+        assert answered(query.raw("POST", "/", body, headers))[0] == 400

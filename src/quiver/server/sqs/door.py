@@ -153,7 +153,7 @@ class Exchange:
         if self._target is not None:
             try:
                 request = _DECODERS[self.action].decode(body or b"{}")
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 raise Fault(
                     "SerializationException", f"The request cannot be read: {error}"
                 ) from None

@@ -119,10 +119,10 @@ def of(error: errors.QuiverError) -> Fault:
             return Fault("ReceiptHandleIsInvalid", text)
         case errors.LimitExceeded():
             return Fault("OverLimit", text)
-        case errors.QueueFull() | errors.Overloaded() | errors.QuotaExceeded():
+        case errors.QuotaExceeded():
             return Fault("RequestThrottled", text)
         case errors.UnavailableError() | errors.QueueClosed():
-            return Fault("ServiceUnavailable", text)
+            return Fault("ServiceUnavailable", text)  # a status that every SDK tries again on
         case errors.RequestError():
             return invalid_parameter(text)
         case _:

@@ -183,7 +183,6 @@ async def delete_queue(call: Call, request: shapes.DeleteQueue) -> None:
     handle = await call.topic(request.queue_url, "manage")
     service = call.service
     await service.queue.delete_topic(handle.name)
-    service.forget(handle.name)
     service.deleted.put(handle.name, service.now_ms())
 
 

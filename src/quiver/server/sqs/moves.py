@@ -6,6 +6,7 @@ leaves every message either here or there, and the task can be started again.
 
 import asyncio
 from base64 import b64decode, b64encode
+from collections.abc import Sequence
 from typing import Final
 from uuid import uuid4
 
@@ -13,10 +14,11 @@ import msgspec
 
 from quiver import limits
 from quiver.errors import InvalidRequest, QuiverError
+from quiver.server import logs
 from quiver.server.auth import Verb
 from quiver.server.sqs import faults, queues, shapes
 from quiver.server.sqs.faults import Fault, invalid, missing
-from quiver.server.sqs.manage import sources
+from quiver.server.sqs.manage import one_at_a_time, sources
 from quiver.server.sqs.service import Call, Move
 from quiver.server.sqs.shapes import Output
 
@@ -30,6 +32,7 @@ class Ident(msgspec.Struct, rename="camel"):
     source_arn: str
 
 
+@one_at_a_time
 async def start_message_move_task(call: Call, request: shapes.StartMessageMoveTask) -> Output:
     if not request.source_arn:
         raise missing("SourceArn")
@@ -57,10 +60,16 @@ async def start_message_move_task(call: Call, request: shapes.StartMessageMoveTa
         b64encode(msgspec.json.encode(ident)).decode(), source, request.source_arn,
         request.destination_arn, rate, stats.depth, service.now_ms(),
     )  # fmt: skip
-    service.moves.insert(0, move)
-    del service.moves[limits.SQS_MOVES_MAX :]
-    move.job = asyncio.create_task(_run(call, move, target))
+    service.moves = [move, *remembered(service.moves)]
+    _run(call, move, target)
     return {"TaskHandle": move.handle}
+
+
+def remembered(moves: Sequence[Move]) -> list[Move]:
+    """All that run, of which each queue has one at most, and the newest of those that have ended."""
+    ended = [move for move in moves if move.status != "RUNNING"]
+    old = {move.handle for move in ended[limits.SQS_MOVES_MAX :]}
+    return [move for move in moves if move.handle not in old]
 
 
 async def _queue(call: Call, arn: str, parameter: str, verb: Verb = "manage") -> str:
@@ -78,20 +87,29 @@ async def _queue(call: Call, arn: str, parameter: str, verb: Verb = "manage") ->
     return name
 
 
-async def _run(call: Call, move: Move, target: str | None) -> None:
+def _run(call: Call, move: Move, target: str | None) -> None:
+    """Move in the background. However that ends, even before it has begun, the task has ended."""
+
     def progress(count: int) -> None:
         move.moved = count
 
-    try:
-        await call.service.queue.redrive(move.source, to=target, rate=move.rate, progress=progress)
-    except InvalidRequest:  # a message that was sent here, and did not die elsewhere
-        move.status, move.reason = "FAILED", "CouldNotDetermineMessageSource"
-    except QuiverError as error:
-        move.status, move.reason = "FAILED", faults.of(error).code
-    except asyncio.CancelledError:
-        move.status = "CANCELLED"
-    else:
-        move.status = "COMPLETED"
+    def ended(job: asyncio.Task[int]) -> None:
+        error = None if job.cancelled() else job.exception()
+        match error:
+            case None:
+                move.status = "CANCELLED" if job.cancelled() else "COMPLETED"
+            case InvalidRequest():  # a message that was sent here, and did not die elsewhere
+                move.status, move.reason = "FAILED", "CouldNotDetermineMessageSource"
+            case QuiverError():
+                move.status, move.reason = "FAILED", faults.of(error).code
+            case _:
+                move.status, move.reason = "FAILED", "InternalFailure"
+                logs.failure("bug", error, move=move.handle)
+
+    move.job = asyncio.create_task(
+        call.service.queue.redrive(move.source, to=target, rate=move.rate, progress=progress)
+    )
+    move.job.add_done_callback(ended)
 
 
 async def cancel_message_move_task(call: Call, request: shapes.CancelMessageMoveTask) -> Output:
@@ -111,7 +129,7 @@ async def cancel_message_move_task(call: Call, request: shapes.CancelMessageMove
 def _ident(handle: str) -> Ident:
     try:
         return msgspec.json.decode(b64decode(handle, validate=True), type=Ident)
-    except (ValueError, msgspec.DecodeError):
+    except (ValueError, RecursionError, msgspec.DecodeError):
         raise faults.invalid_parameter(
             f"Value {handle} for parameter TaskHandle is invalid."
         ) from None

@@ -4,6 +4,7 @@ A list is `Name.1`, `Name.2`, …; a map is `Name.1.Name` and `Name.1.Value`. Wh
 follows from its shape, so a form can be as odd as it likes: what is not in the shape is not read.
 """
 
+import re
 from collections.abc import Iterable
 from types import UnionType
 from typing import Any, Final, NamedTuple, get_args, get_origin
@@ -41,6 +42,7 @@ ITEMS: Final = {
     "Results": "ListMessageMoveTasksResultEntry",
 }
 TAGS: Final = ("Tags", "tags")
+_NUMBER: Final = re.compile(r"[0-9]{1,6}")  # of an item; what is longer is no number of one
 
 
 class _Member(NamedTuple):
@@ -116,7 +118,7 @@ def _text(item: Any) -> str:
 
 
 def _numbered(items: dict[str, Any]) -> Iterable[Any]:
-    numbers = [name for name in items if name.isdecimal() and name.isascii()]
+    numbers = [name for name in items if _NUMBER.fullmatch(name)]
     return [items[name] for name in sorted(numbers, key=int)]
 
 

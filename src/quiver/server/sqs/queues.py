@@ -222,7 +222,7 @@ def json_map(text: str, name: str) -> dict[str, Any]:
     """An attribute that is a JSON object."""
     try:
         found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         found = None
     if not isinstance(found, dict):
         raise bad_attribute(name)
@@ -281,7 +281,7 @@ def read_redrive(text: str) -> tuple[str, int]:
     """The target's ARN and the count in a RedrivePolicy, as SQS checks them."""
     try:
         found = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeEncodeError):
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         found = None
     if not isinstance(found, dict):
         raise invalid(text, "RedrivePolicy", "Redrive policy is not a valid JSON map.")

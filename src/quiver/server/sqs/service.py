@@ -69,7 +69,7 @@ class Move:
     moved: int = 0
     status: str = "RUNNING"
     reason: str | None = None
-    job: asyncio.Task[None] | None = field(default=None, repr=False)
+    job: asyncio.Task[int] | None = field(default=None, repr=False)
 
     def output(self) -> Output:
         """As ListMessageMoveTasks shows it."""
@@ -103,7 +103,7 @@ class Service:
         self.attempt_of: Memory[str, tuple[int, str]] = Memory(limits.SQS_REMEMBERED_MAX)
         self.moves: list[Move] = []  # newest first
         self.changing = asyncio.Lock()  # labels are read, changed and written as a whole
-        self._queues: dict[str, Queue] = {}
+        self._queues: Memory[str, Queue] = Memory(limits.SQS_QUEUES_MAX)
         self._mark: int | None = None
 
     @property
@@ -141,12 +141,9 @@ class Service:
         """The queue that a topic is, as its policy is now."""
         queue = self._queues.get(handle.name)
         if queue is None or queue.policy is not handle.policy:
-            queue = self._queues[handle.name] = Queue(handle.name, handle.policy)
+            queue = Queue(handle.name, handle.policy)
+            self._queues.put(handle.name, queue)
         return queue
-
-    def forget(self, name: str) -> None:
-        """The queue is gone."""
-        self._queues.pop(name, None)
 
 
 @dataclass(slots=True)
