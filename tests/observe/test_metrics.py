@@ -146,6 +146,8 @@ def test_more_topics_and_groups_than_there_are_places_are_summed(
         sent = {s.labels["topic"]: s.value for s in samples(text)
                 if s.name == "quiver_messages_sent_total"}  # fmt: skip
         assert sent == {"c": 3, "a": 101}, "who is there stays, and a free place is taken"
+        remembered = {labels[0] for _, labels in scraped.metrics._rest}
+        assert remembered == {"c", "a", OTHER}, "nothing of topics that are gone"
 
 
 def test_a_counter_of_the_rest_never_goes_back(scraped: Scraped, monkeypatch: pytest.MonkeyPatch):

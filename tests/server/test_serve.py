@@ -323,6 +323,39 @@ def test_pages_of_others_may_not_use_a_node(shared: Node, origin: str, status: i
         assert answer.status == status
 
 
+@pytest.mark.parametrize(
+    ("site", "status"),
+    [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)],
+)
+def test_pictures_on_pages_of_others_neither(shared: Node, site: str, status: int):
+    with Raw(shared.port) as raw:
+        assert raw.ask("GET", "/health/live", sec_fetch_site=site).status == status
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        {"sec_fetch_site": "none"},
+        {"referer": "http://evil.example/"},
+        {"user_agent": "Mozilla/5.0"},
+    ],
+    ids=lambda told: next(iter(told)),
+)
+def test_a_browser_changes_nothing_by_get(shared: Node, told: dict[str, str]):
+    with Raw(shared.port) as raw:
+        answer = raw.ask("GET", "/?Action=CreateQueue&QueueName=q", b"", **told)
+        assert answer.status == 403
+        assert b"AccessDenied" in answer.body
+        assert raw.ask("GET", "/?Action=ListQueues", b"", **told).status == 200
+
+
+def test_sqs_is_get_and_post(shared: Node):
+    with Raw(shared.port) as raw:
+        assert raw.ask("GET", "/?Action=CreateQueue&QueueName=by-get").status == 200
+        for method in ("PUT", "DELETE", "PATCH", "OPTIONS"):
+            assert raw.ask(method, "/?Action=CreateQueue&QueueName=q2").status == 405
+
+
 def test_logs_have_no_secrets(node: Node):
     with Raw(node.port) as raw:
         raw.ask("POST", "/test/send", b"s3cret-body", authorization="Bearer s3cret-token")

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from quiver.cli import output
-from quiver.model.stats import GroupStats, Overview, TopicStats
+from quiver.model.stats import GroupStats, Overview, StorageStats, TopicStats
 
 NAME_CHARS_MIN: Final = 20
 NAME_CHARS_MAX: Final = 50
@@ -140,17 +140,13 @@ class Board:
         return _cut(f"{self._where}  {self._clock}".rstrip(), width, "bold")
 
     def _summary(self, overview: Overview) -> str:
-        files = overview.storage
-        used = 1 - files.disk_free_bytes / max(files.disk_bytes, 1)
         letters = sum(overview.topics[name].depth for name in overview.dead_letter_topics)
         return " · ".join([
             output.count(len(overview.topics), "topic"),
             f"{sum(stats.depth for stats in overview.topics.values()):,} unsettled",
             f"{sum(stats.in_flight for stats in overview.topics.values()):,} leased",
             output.count(letters, "dead letter"),
-            f"log {output.size(files.log_bytes)}",
-            f"segments {output.size(files.segment_bytes)}",
-            f"disk {used:.0%} full",
+            *_files(overview.storage),
         ])  # fmt: skip
 
     def _topics(self, now: Look) -> list[list[Row]]:
@@ -245,3 +241,14 @@ def _cut(text: str, width: int, style: str) -> Text:
     made = Text(text, style, no_wrap=True)
     made.truncate(width, overflow="ellipsis")
     return made
+
+
+def _files(storage: StorageStats | None) -> list[str]:
+    if storage is None:  # for those who may observe every topic
+        return []
+    used = 1 - storage.disk_free_bytes / max(storage.disk_bytes, 1)
+    return [
+        f"log {output.size(storage.log_bytes)}",
+        f"segments {output.size(storage.segment_bytes)}",
+        f"disk {used:.0%} full",
+    ]

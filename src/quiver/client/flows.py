@@ -678,10 +678,7 @@ class Flows:
         reading: Reading = yield self.shard.ask(Engine.read_ledger)
         story: pa.Table = yield Work(lambda: Story(entry, row).read(reading.tables(first=entry)))
         if not story.num_rows:
-            raise MessageNotFound(
-                f"the ledger has no message {message_id}: there never was one, its topic keeps no "
-                "ledger (ledger=False), or it was sent before the time that ledger_retention keeps"
-            )
+            raise untold(message_id)
         return story
 
     def sql(self, query: str) -> Flow[pa.Table] | None:
@@ -945,3 +942,11 @@ def _boolean(mask: Any, rows: int) -> pa.Array:
             f"a mask must be {rows} booleans without null, one for each row of the table"
         )
     return array
+
+
+def untold(message_id: Any) -> MessageNotFound:
+    """What is said of a message that the ledger does not know."""
+    return MessageNotFound(
+        f"the ledger has no message {message_id}: there never was one, its topic keeps no "
+        "ledger (ledger=False), or it was sent before the time that ledger_retention keeps"
+    )

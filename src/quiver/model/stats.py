@@ -86,4 +86,4 @@ class Overview:
     topics: dict[str, TopicStats]
     dead_letter_topics: tuple[str, ...]  # those of the topics that hold dead letters of others
     reasons: dict[str, int]  # messages given up since the queue was opened, by kind of reason
-    storage: StorageStats
+    storage: StorageStats | None  # None for who may not observe every topic of a node

@@ -43,8 +43,8 @@ def make_app(
 
     sqs = Door(context)
     routes: list[BaseRoute] = [  # asked in this order, so the busiest first
-        Route("/", sqs),
-        Route("/{account:int}/{queue}", sqs),
+        _sqs_route("/", sqs),
+        _sqs_route("/{account:int}/{queue}", sqs),
         *native.routes(context),
         Route("/health/live", live, methods=["GET"]),
         Route("/health/ready", ready, methods=["GET"]),
@@ -57,3 +57,9 @@ def make_app(
         traffic or Traffic(context.config.bounds),
         context.metrics,
     )
+
+
+def _sqs_route(path: str, door: Door) -> Route:
+    route = Route(path, door)
+    route.methods = {"GET", "POST"}  # and no HEAD, which Starlette adds and nobody has asked for
+    return route

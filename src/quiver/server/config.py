@@ -156,7 +156,7 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InvalidRequest(f"cannot read the configuration {path}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # TOML, UTF-8, and a number of 5,000 digits
         raise InvalidRequest(f"{path} is not TOML: {error}") from None
 
 

@@ -9,7 +9,7 @@ there keep them, and free places go to the busiest. All others are summed up (ag
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import accumulate
@@ -231,6 +231,7 @@ class Metrics:
         others = [pair for pair in groups if pair not in self._groups]
         for pair in nlargest(self._groups.free, others, key=lambda pair: groups[pair].delivered):
             self._groups.admit(pair)
+        self._rest.keep(self._topics)
         self._ages = {topic: age for topic, age in self._ages.items()
                       if topic == OTHER or topic in self._topics}  # fmt: skip
         return _Page(
@@ -276,6 +277,11 @@ class _Places(dict[Any, None]):
 class _Rest(dict[tuple[str, tuple[str, ...]], tuple[float, float]]):
     """Counters of `other`, which go on when one of those in it is gone: the last sum, and what is told."""
 
+    def keep(self, topics: Container[str]) -> None:
+        """Forget the other groups of topics that have no figures of their own any more."""
+        for key in [key for key in self if key[1][0] != OTHER and key[1][0] not in topics]:
+            del self[key]
+
     def told(self, name: str, labels: tuple[str, ...], total: float) -> float:
         before, told = self.get((name, labels), (total, total))
         told += max(total - before, 0)
@@ -312,6 +318,7 @@ class _Page:
         yield from self._of_groups()
         reasons = self.overview.reasons.items()
         yield _values(REASONS, {(reason,): count for reason, count in reasons})
+        assert self.overview.storage is not None, "an embedded queue has files"
         yield from _of_files(self.overview.storage)
         yield from ProcessCollector(registry=None).collect()
 

@@ -2,8 +2,9 @@
 
 It has an id, which is in the answer and in the logs. It calls the node by a name of its own: a page
 of somebody else's, open in a browser on this machine, must not get at a node without credentials,
-be it by a form (Origin) or by a name that suddenly means 127.0.0.1 (Host). Its answer carries headers
-that keep browsers from guessing, storing and framing. Whatever goes wrong has an answer.
+be it by a form (Origin), a picture (Sec-Fetch-Site) or a name that suddenly means 127.0.0.1 (Host).
+Its answer carries headers that keep browsers from guessing, storing and framing. Whatever goes wrong
+has an answer.
 """
 
 import asyncio
@@ -41,6 +42,7 @@ UNLESS_SAID: Final[tuple[tuple[bytes, bytes], ...]] = (  # a door may say someth
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
+OWN_SITES: Final = (b"same-origin", b"none")  # "none": typed, or opened from outside the browser
 
 
 def new_id() -> str:
@@ -114,6 +116,9 @@ class Reception:
                 f"{host.decode('latin-1')[:80]!r} is not a name of this node; whoever runs it can "
                 "add it to `hosts` in the configuration"
             )
+        site = header(scope, b"sec-fetch-site")
+        if site is not None and site not in OWN_SITES:
+            raise Forbidden("a page of another site may not use this node")
         origin = header(scope, b"origin")
         if origin is not None and origin.partition(b"://")[2] != host:
             raise Forbidden(f"a page of {origin.decode('latin-1')[:80]!r} may not use this node")
@@ -163,6 +168,17 @@ def header(scope: Scope, name: bytes) -> bytes | None:
             found: bytes = value
             return found
     return None
+
+
+def by_browser(scope: Scope) -> bool:
+    """Whether a browser seems to have sent it: any page can make one GET an address.
+
+    Most say so (Sec-Fetch-Site and others), but only to addresses that they deem safe.
+    """
+    names = [name for name, _ in scope["headers"]]
+    if b"referer" in names or any(name.startswith(b"sec-fetch-") for name in names):
+        return True
+    return (header(scope, b"user-agent") or b"").startswith(b"Mozilla/")
 
 
 def _completed(headers: Any, request_id: str) -> list[tuple[bytes, bytes]]:

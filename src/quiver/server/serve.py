@@ -101,7 +101,7 @@ class Node:
             self._shard = flows.shard
             async with AsyncQueue(lambda: (flows, close)) as queue:
                 server = await self._listen(queue, listener)
-                tasks = [asyncio.create_task(duty) for duty in (*self._duties(), watch.run())]
+                tasks = [asyncio.create_task(duty) for duty in self._duties(watch)]
                 await self._ending.wait()
                 await self._drain(server)
                 for task in tasks:
@@ -141,8 +141,9 @@ class Node:
 
     # -- while it runs -----------------------------------------------------------------------------
 
-    def _duties(self) -> Iterator[Coroutine[Any, Any, None]]:
+    def _duties(self, watch: Watch) -> Iterator[Coroutine[Any, Any, None]]:
         """What must be looked after now and then."""
+        yield every(0, watch.look)  # which waits by itself
         bounds = self._config.bounds
         shortest = min(bounds.head_seconds, bounds.body_pause_seconds, bounds.idle_seconds,
                        bounds.answer_pause_seconds)  # fmt: skip

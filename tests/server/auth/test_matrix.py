@@ -100,6 +100,14 @@ def test_an_overview_has_what_may_be_observed(guarded):
     assert TOPIC not in shown("all-but-observe")
 
 
+def test_files_are_shown_to_who_may_observe_all(guarded):
+    def files(who):
+        return guarded("GET", "/v1/overview", who=who).json["storage"]
+
+    assert files("only-observe") is files("elsewhere") is files("all-but-observe") is None
+    assert files("only-observe-everywhere")["log_files"] > 0
+
+
 def received(guarded):
     guarded("POST", f"/v1/topics/{TOPIC}/messages", {"body": "x"}, who="only-send")
     got = guarded("POST", f"/v1/topics/{TOPIC}/groups/g/receive", {"wait": 5}, who="only-receive")
@@ -131,14 +139,26 @@ def test_a_transaction_needs_every_right_it_uses(guarded):
 
 
 def test_the_ledger_is_read_by_topic_or_as_a_whole(guarded):
-    message = received(guarded)["id"]
-    for path in ("/v1/ledger", f"/v1/ledger?topic={TOPIC}", f"/v1/messages/{message}/trace"):
+    for path in ("/v1/ledger", f"/v1/ledger?topic={TOPIC}"):
         for who in ("nobody", "elsewhere", "all-but-read", "only-observe"):
             assert (path, guarded("GET", path, who=who).status) == (path, 403)
         assert guarded("GET", path, who="only-read-everywhere").status == 200
     assert guarded("GET", "/v1/ledger", who="only-read").status == 403
     assert guarded("GET", f"/v1/ledger?topic={TOPIC}", who="only-read").status == 200
-    assert guarded("GET", f"/v1/messages/{message}/trace", who="only-read").status == 200
+
+
+def test_who_may_not_read_a_message_does_not_learn_that_it_exists(guarded):
+    message = received(guarded)["id"]
+    path, nowhere = (f"/v1/messages/{name}/trace" for name in (message, "999-0"))
+    for who in ("only-read", "only-read-everywhere", "admin"):
+        assert guarded("GET", path, who=who).status == 200
+    for who in ("nobody", "only-observe", "only-manage-everywhere"):
+        assert guarded("GET", path, who=who).status == 403
+        assert guarded("GET", nowhere, who=who).status == 403
+    for who in ("elsewhere", "all-but-read"):
+        found, missing = (guarded("GET", it, who=who) for it in (path, nowhere))
+        assert (found.status, found.json["code"]) == (404, "message_not_found")
+        assert missing.json["detail"] == found.json["detail"].replace(message, "999-0")
 
 
 def test_a_dead_letter_topic_and_a_target_need_a_right_of_their_own(guarded):

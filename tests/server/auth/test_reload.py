@@ -43,6 +43,15 @@ def test_a_broken_access_file_keeps_the_old_one_and_stops_a_new_start(guarded):
         guarded.node.restart()
 
 
+def test_a_file_that_no_parser_can_take_does_not_end_the_watch(guarded):
+    guarded.path.write_text("a = " + "9" * 5_000)
+    assert "digits" in guarded.node.logged("kept what was read before")["why"]
+    text, token = access.new_token()
+    access.save(guarded.path, Access({"bob": Entry(allow=("*:*",), tokens=(token,))}))
+    guarded.node.logged("access read")
+    assert guarded("GET", "/v1", Authorization=f"Bearer {text}").status == 200
+
+
 def test_a_node_closes_its_door_when_an_access_file_appears(tmp_path):
     with start_node(tmp_path) as node:
         assert status(node) == 200

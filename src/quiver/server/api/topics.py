@@ -64,15 +64,14 @@ async def stats(call: Call) -> TopicStats:
 
 
 async def overview(call: Call) -> Overview:
-    """All of it, or of the topics that the principal may observe."""
+    """All of it, or of the topics that the principal may observe; files are everybody's together."""
+    call.principal.demand_somewhere("observe")
     found = await call.queue.overview()
     if call.principal.may("observe"):
         return found
     topics = {name: it for name, it in found.topics.items() if call.principal.may("observe", name)}
-    if not topics:
-        call.principal.demand("observe")
     letters = tuple(name for name in found.dead_letter_topics if name in topics)
-    return replace(found, topics=topics, dead_letter_topics=letters, reasons={})
+    return replace(found, topics=topics, dead_letter_topics=letters, reasons={}, storage=None)
 
 
 async def purge(call: Call) -> wire.Count:

@@ -151,7 +151,11 @@ def load(path: Path) -> Access:
     try:
         access = msgspec.toml.decode(_read(path), type=Access)
         access.check()
-    except (msgspec.DecodeError, UnicodeDecodeError, InvalidRequest) as error:
+    except (
+        msgspec.DecodeError,
+        ValueError,
+        InvalidRequest,
+    ) as error:  # a number of 5,000 digits too
         raise InvalidRequest(f"access file {path}: {error}") from None
     except RecursionError:
         raise InvalidRequest(f"access file {path}: something in it is too deep") from None

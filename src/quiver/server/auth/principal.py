@@ -52,6 +52,12 @@ class Rule:
             return topic.startswith(self.pattern[:-1])
         return topic == self.pattern
 
+    def within(self, other: "Rule") -> bool:
+        """Whether all its topics are topics of `other`."""
+        if self.pattern.endswith("*") and not other.pattern.endswith("*"):
+            return False
+        return other.names(self.pattern.removesuffix("*"))
+
 
 @dataclass(frozen=True, slots=True)
 class Principal:
@@ -76,6 +82,16 @@ class Principal:
             where = "every topic" if topic == EVERY_TOPIC else f"topic {topic[:NAME_CHARS_MAX]!r}"
             raise Forbidden(
                 f"{self.name} may not {verb} on {where}: no rule allows it, or one denies it. "
+                "Rules are in the node's access file"
+            )
+
+    def demand_somewhere(self, verb: Verb) -> None:
+        """Refuse with `Forbidden` who may do it on no topic at all, before any work is done."""
+        denied = [rule for rule in self.deny if verb in rule.verbs]
+        allowed = [rule for rule in self.allow if verb in rule.verbs]
+        if all(any(rule.within(other) for other in denied) for rule in allowed):
+            raise Forbidden(
+                f"{self.name} may not {verb} on any topic: no rule allows it, or one denies it. "
                 "Rules are in the node's access file"
             )
 

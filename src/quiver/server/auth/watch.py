@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
@@ -30,22 +31,27 @@ class Watch:
         self._watched = watched
         self._stamps = [stamp(each) for each in watched]
         self._hurry = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="quiver-access")
 
     def now(self) -> None:
         """Read everything again, changed or not."""
         self._hurry.set()
 
-    async def run(self) -> None:
-        """Watch until cancelled. Reading is done in a thread: a large file must not hold up the loop."""
-        while True:
-            try:
-                async with asyncio.timeout(ACCESS_CHECK_SECONDS):
-                    await self._hurry.wait()
-            except TimeoutError:
-                pass
-            anyway = self._hurry.is_set()
-            self._hurry.clear()
-            await asyncio.to_thread(self.check, anyway=anyway)
+    async def look(self) -> None:
+        """Wait until it is time to look, and look.
+
+        It has a thread of its own: a large file must not hold up the loop, and nothing that keeps
+        all other threads busy must keep a revoked token alive.
+        """
+        try:
+            async with asyncio.timeout(ACCESS_CHECK_SECONDS):
+                await self._hurry.wait()
+        except TimeoutError:
+            pass
+        anyway = self._hurry.is_set()
+        self._hurry.clear()
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._thread, lambda: self.check(anyway=anyway))
 
     def check(self, *, anyway: bool = False) -> None:
         """Refresh what has changed. What cannot be read is logged, and what was known goes on."""
@@ -57,6 +63,8 @@ class Watch:
                     each.refresh()
                 except QuiverError as error:
                     logs.event("kept what was read before", level=logging.ERROR, why=str(error))
+                except Exception as error:  # noqa: BLE001  # the others are looked at all the same
+                    logs.failure("bug", error)
 
 
 def stamp(watched: Refreshable) -> Stamp:

@@ -20,7 +20,7 @@ from quiver import limits
 from quiver.errors import QuiverError, StorageFailed
 from quiver.server.body import read_body
 from quiver.server.context import Context
-from quiver.server.requests import header
+from quiver.server.requests import by_browser, header
 from quiver.server.sqs import faults, manage, moves, query, receiving, sending, settling
 from quiver.server.sqs.faults import Fault
 from quiver.server.sqs.service import Call, Service
@@ -33,6 +33,7 @@ PLAIN_JSON: Final = b"application/json"
 SCOPE: Final = re.compile(rb"Credential=[^/,&]+?(?:/|%2F)\d{8}(?:/|%2F)([a-z0-9-]{1,40})(?:/|%2F)")
 UNKNOWN: Final = b"<UnknownOperationException/>\n"
 NOT_ON_QUEUES: Final = ("CreateQueue", "ListQueues")  # which have no queue to be called at
+READING: Final = ("Get", "List")  # how actions begin that change nothing
 
 Action = Callable[[Call, Any], Awaitable[Output | None]]
 
@@ -146,6 +147,17 @@ class Exchange:
         if name not in ACTIONS or (self._path_queue is not None and name in NOT_ON_QUEUES):
             raise Fault("InvalidAction", f"The action {name} is not valid for this endpoint.")
         self.action = name
+        if (
+            scope["method"] == "GET"
+            and self._service.context.guard.open
+            and not name.startswith(READING)
+        ):
+            self._refuse_browsers()
+
+    def _refuse_browsers(self) -> None:
+        """Nobody's signature is asked for here, so a picture on any page could be such a GET."""
+        if by_browser(self.request.scope):
+            raise Fault("AccessDeniedException", "A browser may not change anything by GET.")
 
     async def answer(self, body: bytes, principal: Any) -> Answer:
         """Do it."""
