@@ -720,7 +720,7 @@ def test_something_else_in_the_place_of_the_lock(tmp_path):
     refused(quiver.StorageFailed, "quiver.lock", quiver.connect, tmp_path)
 
 
-@pytest.mark.parametrize("url", ["", "kafka://host", "quiver://host", 5, None, b"data", "a\x00b"])
+@pytest.mark.parametrize("url", ["", "kafka://host", 5, None, b"data", "a\x00b"])
 def test_an_address_that_is_no_directory(url):
     for connect in (quiver.connect, quiver.connect_async):
         refused(InvalidRequest, "directory", connect, url)

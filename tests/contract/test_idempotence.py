@@ -19,6 +19,18 @@ def test_the_same_dedup_id_is_stored_once(queue):
     assert (stats.sent, stats.duplicates) == (1, 1)
 
 
+def test_who_sends_again_to_a_full_topic_is_told_that_it_is_stored(queue):
+    queue.create_topic("small", max_backlog=2)
+    assert not queue.send("small", b"x", dedup_id="a").duplicate
+    queue.send("small", b"y")
+    with pytest.raises(quiver.QueueFull):
+        queue.send("small", b"z", dedup_id="b")
+    assert queue.send("small", b"x", dedup_id="a").duplicate
+    with pytest.raises(quiver.QueueFull):
+        queue.send_batch("small", [Message(b"x", dedup_id="a"), Message(b"z", dedup_id="b")])
+    assert queue.stats("small").sent == 2
+
+
 def test_a_dedup_id_is_remembered_after_its_message_was_settled(queue):
     queue.send("t", b"x", dedup_id="a")
     assert drain(queue) == [b"x"]

@@ -666,7 +666,7 @@ class Model:
             runs = command.runs[run : run + count]
             length = sum(one.rows for one in runs)
             request = replace(command, runs=runs, requests=(count,), first_row=row)
-            refusals = self._send_refusals(topic, request, backlog)
+            refusals = self._send_refusals(topic, request, rows[row : row + length], backlog)
             if isinstance(answer, Exception):
                 assert type(answer) in refusals, f"{answer!r} was not to be expected"
             else:
@@ -679,20 +679,28 @@ class Model:
         assert row == len(rows)
         self._enforce(topic, core)
 
-    def _send_refusals(self, topic: Topic, send: Send, backlog: int) -> Refusals:
+    def _send_refusals(
+        self, topic: Topic, send: Send, rows: Sequence[Row], backlog: int
+    ) -> Refusals:
         refusals: Refusals = set()
-        rows = sum(run.rows for run in send.runs)
-        limit = topic.policy.max_backlog
-        if limit is not None and backlog + rows > limit:
-            refusals.add(QueueFull)
+        new = sum(not self._is_known(topic, row) for row in rows)
         if send.producer is not None:
             epoch, count = topic.producers.get(send.producer.name, (0, 0))
             first = send.producer.sequence
             if epoch != send.producer.epoch:
                 refusals.add(ProducerFenced)
-            elif not (first == count or first + rows <= count):
+            elif first + len(rows) <= count:
+                new = 0
+            elif first != count:
                 refusals.add(InvalidRequest)
+        limit = topic.policy.max_backlog
+        if limit is not None and new and backlog + new > limit:
+            refusals.add(QueueFull)
         return refusals
+
+    def _is_known(self, topic: Topic, row: Row) -> bool:
+        known = topic.dedup.get(row.dedup_id or "")
+        return row.dedup_id is not None and known is not None and known[0] > self.now_ms
 
     def _store(
         self, topic: Topic, send: Send, rows: Sequence[Row], packed_ms: int, answer: Sent
@@ -708,9 +716,8 @@ class Model:
         places = _places(answer)
         assert len(places) == len(rows) == len(partitions)
         for at, (row, partition, place) in enumerate(zip(rows, partitions, places, strict=True)):
-            known = topic.dedup.get(row.dedup_id or "")
-            if row.dedup_id is not None and known is not None and known[0] > self.now_ms:
-                assert place == replace(known[1], duplicate=True)
+            if self._is_known(topic, row):
+                assert place == replace(topic.dedup[row.dedup_id or ""][1], duplicate=True)
                 topic.duplicates += 1
                 continue
             messages = topic.partitions[partition]
@@ -967,14 +974,14 @@ class Model:
         if any(count > 1 for count in named.values()):
             refusals.add(InvalidRequest)
         ahead: Counter[int] = Counter()
-        for send in command.sends:
+        for send, of_send in zip(command.sends, rows, strict=True):
             topic = self.topics.get(send.topic)
             if topic is None:
                 refusals.add(TopicNotFound)
                 continue
             backlog = topic.unsettled() + ahead[topic.number]
-            refusals |= self._send_refusals(topic, send, backlog)
-            ahead[topic.number] += sum(run.rows for run in send.runs)
+            refusals |= self._send_refusals(topic, send, of_send, backlog)
+            ahead[topic.number] += sum(not self._is_known(topic, row) for row in of_send)
         return refusals
 
     def _on_transact(

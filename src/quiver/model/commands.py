@@ -6,13 +6,15 @@ Offsets come as half-open ranges `(start, end)`.
 """
 
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from quiver.model.topic import Guarantee, TopicPolicy
 
 Range = tuple[int, int]
 Action = Literal["ack", "nack", "extend", "dead_letter"]
 Start = Literal["earliest", "latest", "offset", "time"]
+
+UNNAMED: Final = "unnamed-"  # how names begin that nobody chose; they are forgotten first
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,12 +132,13 @@ class Settle:
     """Ack, nack, extend or dead-letter leased offsets.
 
     Each range succeeds or fails by itself. `delay_ms` None means the topic's retry policy;
-    `seed` is the chance that jitter needs.
+    `seed` is the chance that jitter needs. A release is a nack of what nobody has seen: the attempt
+    does not count.
     """
 
     topic: int
     group: int
-    action: Action
+    action: Action | Literal["release"]
     held: tuple[Held, ...]
     delay_ms: int | None = None
     lease_ms: int = 0

@@ -26,7 +26,7 @@ from quiver.batches.attributes import attributes_of
 from quiver.batches.codec import BytesLike
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
-from quiver.errors import DiskFull, Overloaded, QueueClosed, StorageFailed
+from quiver.errors import DiskFull, Overloaded, QueueClosed, QuiverError, StorageFailed
 from quiver.model.commands import Command, Held, Receive, Run, Send, Settle, Tick
 from quiver.model.replies import Outcome, Placed, Received, SentMany
 from quiver.model.topic import TopicPolicy
@@ -103,6 +103,26 @@ class _SendRow(Ticket[tuple[Placed, int]]):
     @property
     def nbytes(self) -> int:
         return self.row.nbytes
+
+
+class _Granted(Ticket[Grant]):
+    """What a receive got; it is given back if nobody wants it any more."""
+
+    __slots__ = ("_abandoned", "_shard")
+
+    def __init__(self, shard: "Shard") -> None:
+        self._shard = shard
+        super().__init__()
+
+    @property
+    def abandoned(self) -> bool:
+        return self._abandoned
+
+    @abandoned.setter
+    def abandoned(self, value: bool) -> None:
+        self._abandoned = value
+        if value and self.done and self.value is not None:
+            self._shard.give_back(self.value.received)
 
 
 @dataclass(slots=True)
@@ -248,7 +268,7 @@ class Shard:
 
     def receive(self, command: Receive, wait_ms: int, *, sync: bool = True) -> Ticket[Grant]:
         """Lease messages, waiting up to `wait_ms` for the first."""
-        ticket: Ticket[Grant] = Ticket()
+        ticket = _Granted(self)
         self.submit(_Receive(command, Proposal(command), ticket, self._until_ms(wait_ms), sync))
         return ticket
 
@@ -533,12 +553,12 @@ class Shard:
         if not reply.slices and waiter.until_ms > now_ms:
             self._park(waiter)
         else:
-            if waiter.ticket.abandoned:
-                self._give_back(reply)
             told = replace(reply, lost=waiter.lost) if waiter.lost else reply
             waiter.ticket.resolve(Grant(told, self._engine.source(reply.topic, reply.slices)))
+            if waiter.ticket.abandoned:  # afterwards: from then on it sees to that by itself
+                self.give_back(reply)
 
-    def _give_back(self, reply: Received) -> None:
+    def give_back(self, reply: Received) -> None:
         """Let go of messages that were leased just when the one who wanted them went away."""
         if reply.settled or not reply.slices:
             return
@@ -546,8 +566,9 @@ class Shard:
             Held(found.partition, reply.epoch, ((found.offset, found.offset + found.count),))
             for found in reply.slices
         )
-        command = Settle(reply.topic, reply.group, "nack", held, 0, reason="the receiver was gone")
-        self._inbox.put(_Propose(Proposal(command), Ticket(), sync=False))
+        command = Settle(reply.topic, reply.group, "release", held, reason="the receiver was gone")
+        with suppress(QuiverError):  # then the lease ends by itself
+            self.submit(_Propose(Proposal(command), Ticket(), sync=False))
 
     def _park_or_send_away(self, waiter: _Receive, now_ms: int) -> None:
         if waiter.until_ms > now_ms:

@@ -34,6 +34,7 @@ from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch
 from quiver.core.delivery.offsets import merge
 from quiver.errors import BehindRetention, InvalidRequest, LimitExceeded, ReceiptExpired
 from quiver.model.commands import (
+    UNNAMED,
     Action,
     Commit,
     Discard,
@@ -191,7 +192,7 @@ class RemoteFlows(Flows):
 
     def producer_name(self) -> str | None:
         """Every producer has a name, so that a batch whose answer was lost can be sent again."""
-        return f"unnamed-{token_hex(8)}"
+        return f"{UNNAMED}{token_hex(8)}"
 
     def open_producer(self, handle: TopicHandle, name: str) -> Flow[ProducerOpened]:
         path = f"{_topic(handle.name)}/producers/{arguments.name(name, 'name')}"

@@ -38,6 +38,7 @@ from quiver.errors import (
     TopicNotFound,
 )
 from quiver.model.commands import (
+    UNNAMED,
     AlterTopic,
     Commit,
     Compact,
@@ -363,7 +364,7 @@ class Delivery:
             runs = command.runs[at : at + count]
             rows = runs[0].rows if count == 1 else sum([run.rows for run in runs])
             try:
-                sending.check(topic, command, rows, self.now_ms)
+                sending.check(topic, command, rows, row, self.now_ms)
             except QuiverError as refusal:
                 answers.append(refusal)
             else:
@@ -401,7 +402,8 @@ class Delivery:
         topic = self._topic(command.topic)
         known = topic.producers.pop(command.name, None)
         if known is None and len(topic.producers) >= limits.PRODUCERS_MAX:
-            del topic.producers[next(iter(topic.producers))]
+            unnamed = (name for name in topic.producers if name.startswith(UNNAMED))
+            del topic.producers[next(unnamed, next(iter(topic.producers)))]
         producer = Producer(self.index, known.sequence if known else 0)
         topic.producers[command.name] = producer
         return ProducerOpened(producer.epoch, producer.sequence)
@@ -557,11 +559,11 @@ class Delivery:
                 )
         if command.action == "ack":
             group.acked += count
-        elif command.action == "nack":
+        elif command.action in ("nack", "release"):
             group.nacked += count
         if command.action != "extend":
             trim(topic, self.now_ms, [held.partition for held in command.held])
-            if command.action == "nack" or topic.policy.order != "none":
+            if command.action in ("nack", "release") or topic.policy.order != "none":
                 self._wake(topic)
         return Settled(count, tuple(refused), deadline_ms if command.action == "extend" else 0)
 
@@ -593,6 +595,11 @@ class Delivery:
                     self._bury(topic, group, view, low, high, attempt, command.reason, consumer)
             case "nack":
                 self._nack(topic, group, view, released, command, consumer)
+            case "release":
+                for low, high, attempt in released:
+                    topic.ledger.add(Event.NACKED, topic.name, number, low, high, group.name,
+                                     consumer, attempt, command.reason, self.now_ms)  # fmt: skip
+                    view.give_back(low, high, attempt - 1, self.now_ms, self.now_ms)
         return [(low, high) for low, high, _ in released]
 
     def _nack(
@@ -660,14 +667,12 @@ class Delivery:
         for send in command.sends:
             topic = self._topic(send.topic)
             rows = sum(run.rows for run in send.runs)
-            backlog[topic.number] = backlog.get(topic.number, 0) + rows
-            limit = topic.policy.max_backlog
-            if limit is not None and topic.unsettled() + backlog[topic.number] > limit:
-                raise QueueFull(
-                    f"topic {topic.name!r} may hold {limit} unsettled messages; nothing of the "
-                    "transaction was done, retry it when consumers have caught up"
-                )
-            sending.check(topic, send, rows, self.now_ms)
+            before = backlog.get(topic.number, 0)
+            try:
+                new = sending.check(topic, send, rows, 0, self.now_ms, before)
+            except QueueFull as full:
+                raise QueueFull(f"nothing of the transaction was done: {full}") from None
+            backlog[topic.number] = before + new
         for (topic, group), settle in zip(owners, command.settles, strict=True):
             self._settle(topic, group, settle)
         sent: list[Sent] = []

@@ -10,28 +10,42 @@ from quiver.model.ledger import Event
 from quiver.model.replies import Placed, Sent
 
 
-def check(topic: Topic, command: Send, rows: int, now_ms: int) -> None:
-    """Refuse what cannot be stored; nothing has changed yet."""
-    limit = topic.policy.max_backlog
-    if limit is not None and topic.unsettled() + rows > limit:
-        raise QueueFull(
-            f"topic {topic.name!r} may hold {limit} unsettled messages and has "
-            f"{topic.unsettled()}; retry when consumers have caught up"
-        )
-    if command.attributes is not None and command.attributes.dedup_ids:
+def check(topic: Topic, command: Send, rows: int, row: int, now_ms: int, before: int = 0) -> int:
+    """Refuse what cannot be stored, after `before` more; nothing has changed yet.
+
+    Returns how many of the messages are new. Those that are stored already are no reason to refuse:
+    who tries again is told where they are.
+    """
+    if command.producer is not None and _is_stored(topic, command.producer, rows):
+        return 0
+    new = rows
+    dedup_ids = command.attributes.dedup_ids if command.attributes is not None else ()
+    if dedup_ids:
         _forget(topic, now_ms)
-        if len(topic.dedup) + rows > limits.DEDUP_IDS_MAX:
+        new -= sum([one in topic.dedup for one in dedup_ids[row : row + rows]])
+        if new and len(topic.dedup) + new > limits.DEDUP_IDS_MAX:
             raise QueueFull(
                 f"topic {topic.name!r} remembers {len(topic.dedup)} dedup ids and may not "
                 "remember more; retry later, or make dedup_window shorter"
             )
-    if command.producer is not None:
-        _check_producer(topic, command.producer, rows)
+    limit = topic.policy.max_backlog
+    if limit is not None and new and topic.unsettled() + before + new > limit:
+        raise QueueFull(
+            f"topic {topic.name!r} may hold {limit} unsettled messages and has "
+            f"{topic.unsettled()}; retry when consumers have caught up"
+        )
+    return new
 
 
-def _check_producer(topic: Topic, producer: Producer, rows: int) -> None:
+def _is_stored(topic: Topic, producer: Producer, rows: int) -> bool:
+    """Whether a producer has sent these before; if it may not send them, an error."""
     known = topic.producers.get(producer.name)
-    if known is None or known.epoch != producer.epoch:
+    if known is None:
+        raise ProducerFenced(
+            f"topic {topic.name!r} does not know producer {producer.name!r} any more: it has been "
+            f"idle while {limits.PRODUCERS_MAX:,} others came; open it again"
+        )
+    if known.epoch != producer.epoch:
         raise ProducerFenced(
             f"another producer has been opened as {producer.name!r} on topic {topic.name!r}; "
             "this one may no longer send"
@@ -42,6 +56,7 @@ def _check_producer(topic: Topic, producer: Producer, rows: int) -> None:
             f"producer {producer.name!r} has {stored} messages stored, and these would be {first} "
             f"to {first + rows}; open it again to go on from {stored}"
         )
+    return first < stored
 
 
 def place(
