@@ -252,7 +252,8 @@ class OutcomeUnknown(QuiverError):
 
 
 class ProducerFailed(QuiverError):
-    """A producer's batch was not stored. `unsent` has its messages; the cause says why."""
+    """A producer's batch was not stored, or nobody knows (the cause is OutcomeUnknown). `unsent` has
+    its messages."""
 
     code = "producer_failed"
     http_status = 503

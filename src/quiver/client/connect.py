@@ -79,7 +79,7 @@ def open_link(address: Address, durability: Durability) -> tuple[Flows, Callable
 
     link = Link(address)
     try:
-        request = Request("GET", "/v1", patience_seconds=address.open_seconds)
+        request = Request("GET", "/v1", repeat=True, patience_seconds=address.open_seconds)
         link.call(request, lambda reply: reply.json(About)).wait()
     except BaseException:
         link.close()

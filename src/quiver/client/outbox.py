@@ -1,18 +1,20 @@
 """What a producer has collected and what it has submitted: the part that knows no waiting."""
 
 from collections import deque
-from typing import Any
+from typing import Any, Final
 
 from quiver import limits
 from quiver.batches.rows import Row
 from quiver.client import arguments
 from quiver.client.flows import Flow, Flows, sent_batch
-from quiver.errors import ProducerFailed, QuiverError
+from quiver.errors import OutcomeUnknown, ProducerFailed, QueueClosed, QuiverError
 from quiver.model.commands import Producer
 from quiver.model.message import Message
 from quiver.model.replies import Durability, SentMany
 from quiver.node.shard import TopicHandle
 from quiver.node.tickets import Ticket
+
+REOPEN: Final = "Open another; under the same name, its `sequence` says what is stored"
 
 
 class Outbox:
@@ -35,6 +37,7 @@ class Outbox:
         self._bytes = 0
         self._pending: deque[tuple[Ticket[SentMany], list[Row], int]] = deque()
         self._pending_bytes = 0
+        self._lost: OutcomeUnknown | None = None  # why nobody knows what is stored
 
     @property
     def rows(self) -> int:
@@ -45,7 +48,8 @@ class Outbox:
         """Collect a message; a full batch is submitted."""
         self._rows.append(row)
         self._bytes += row.nbytes
-        if len(self._rows) >= self._rows_max or self._bytes >= self._bytes_max:
+        full = len(self._rows) >= self._rows_max or self._bytes >= self._bytes_max
+        if full or self._lost is not None:
             self.submit()
 
     def submit(self) -> None:
@@ -57,6 +61,7 @@ class Outbox:
         batch = self._flows.pack(rows)
         ticket: Ticket[SentMany]
         try:
+            self._demand_known()
             ticket = self._flows.send_packed(self._topic, batch, self._durability, producer)
         except QuiverError as error:
             ticket = Ticket()
@@ -73,24 +78,46 @@ class Outbox:
         return tickets if all_of_them else tickets[:1] if full else []
 
     def collect(self) -> None:
-        """Take note of what is confirmed; raise for what was refused, with all its messages."""
-        unsent: list[Row] = []
+        """Take note of what is confirmed; raise for what was refused, with all its messages.
+
+        A sequence that was refused is used again. One whose outcome is unknown never is: other
+        messages under it would pass for what is stored already. Then nothing more is sent.
+        """
+        refused: list[Row] = []
+        lost: list[Row] = []
         cause: QuiverError | None = None
         while self._pending and self._pending[0][0].done:
-            ticket, rows, nbytes = self._pending.popleft()
-            self._pending_bytes -= nbytes
+            ticket, rows, nbytes = self._pending[0]
             try:
                 sent_batch(ticket.get().answers[0], self._durability)
+            except OutcomeUnknown as error:
+                lost += rows
+                self._lost = self._lost or error
             except QuiverError as error:
-                unsent += rows
+                refused += rows
                 cause = cause or error
                 self.sequence -= len(rows)
             else:
                 self.confirmed += len(rows)
+            self._pending.popleft()
+            self._pending_bytes -= nbytes
+        if lost:
+            raise ProducerFailed(
+                f"{len(lost)} messages may be stored or not"
+                + (f", and {len(refused)} were not stored" if refused else "")
+                + f": {self._lost}. {REOPEN}",
+                tuple(map(_message, lost + refused)),
+            ) from self._lost
         if cause is not None:
             raise ProducerFailed(
-                f"{len(unsent)} messages were not stored: {cause}", tuple(map(_message, unsent))
+                f"{len(refused)} messages were not stored: {cause}", tuple(map(_message, refused))
             ) from cause
+
+    def _demand_known(self) -> None:
+        if self._lost is not None:
+            raise QueueClosed(
+                f"this producer does not know what is stored of what it sent before. {REOPEN}"
+            ) from self._lost
 
 
 def open_outbox(

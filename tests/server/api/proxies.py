@@ -1,6 +1,7 @@
 """A wire that can be cut: between a client and a node, it forwards until told to lose something."""
 
 import socket
+from collections.abc import Callable
 from contextlib import suppress
 from threading import Thread
 from types import TracebackType
@@ -9,12 +10,14 @@ from typing import Self
 
 class Wire:
     """Forwards connections to a port. `lose` says whose answers are lost: those to requests with some
-    part in them, so many times."""
+    part in them, so many times; then `after` is called. While it is `down` nobody gets through."""
 
     def __init__(self, port: int) -> None:
         self._target = port
         self.lose: dict[bytes, int] = {}
         self.lost = 0
+        self.after: Callable[[], object] = lambda: None
+        self.down = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._sockets: list[socket.socket] = [self._listener]
@@ -27,6 +30,9 @@ class Wire:
                 near, _ = self._listener.accept()
             except OSError:
                 return
+            if self.down:
+                near.close()
+                continue
             far = socket.create_connection(("127.0.0.1", self._target))
             self._sockets += [near, far]
             asked = bytearray()
@@ -46,6 +52,7 @@ class Wire:
         with suppress(OSError):
             while data := far.recv(1 << 20):
                 if self._is_lost(bytes(asked)):
+                    self.after()
                     break
                 asked.clear()
                 near.sendall(data)

@@ -53,6 +53,12 @@ def free_port() -> int:
         return int(found.getsockname()[1])
 
 
+def pass_on(queue: quiver.Queue, delivery: quiver.Delivery, topic: str) -> None:
+    with queue.transaction() as tx:
+        tx.ack(delivery)
+        tx.send(topic, b"b")
+
+
 # -- answers that are lost -------------------------------------------------------------------------
 
 
@@ -96,15 +102,152 @@ def test_an_ack_whose_answer_is_lost_is_repeated_and_counts_as_done(queue, wire)
         queue.ack(got)
 
 
+def test_an_ack_that_is_refused_at_last_may_have_been_done(queue, wire):
+    """With receipts alone the client cannot know when the lease ends."""
+    queue.send("t", b"a")
+    (got,) = queue.receive("t", lease=100)
+    wire.lose = {b"/v1/settle": 1}
+    with pytest.raises(quiver.OutcomeUnknown):
+        queue.ack(got.receipt)
+
+
+def test_a_nack_whose_answer_is_lost_has_an_unknown_outcome(queue, wire):
+    queue.send("t", b"a")
+    (got,) = queue.receive("t", lease=100)
+    wire.lose = {b"/v1/settle": 1}
+    with pytest.raises(quiver.OutcomeUnknown):
+        queue.nack(got)
+    assert queue.receive("t", wait=10)[0].attempt == 2
+
+
+def test_a_lease_is_extended_again(queue, wire):
+    queue.send("t", b"a")
+    (got,) = queue.receive("t", lease=100)
+    wire.lose = {b"/v1/settle": 1}
+    got.extend(200)
+    got.ack()
+    wire.lose = {b"/v1/settle": 1}
+    with pytest.raises(quiver.ReceiptExpired):
+        got.extend(200)
+
+
 def test_a_transaction_whose_answer_is_lost_is_done_once(queue, wire):
     queue.send("t", b"a")
     (got,) = queue.receive("t", lease=100)
     wire.lose = {b"/v1/transactions": 1}
-    with queue.transaction() as tx:
-        tx.ack(got)
-        tx.send("t", b"b")
+    with pytest.raises(quiver.OutcomeUnknown):
+        pass_on(queue, got, "t")
     assert wire.lost == 1
     assert [record.text for record in queue.receive("t", max_messages=9)] == ["b"]
+
+
+def test_a_transaction_that_did_nothing_is_not_called_done(queue, wire):
+    """The lease has ended by a seek, so both attempts are refused; the client sees the second only."""
+    queue.create_topic("out")
+    queue.send("t", b"a")
+    (got,) = queue.receive("t", lease=100)
+    queue.seek("t", "default", "earliest")
+    wire.lose = {b"/v1/transactions": 1}
+    with pytest.raises(quiver.OutcomeUnknown):
+        pass_on(queue, got, "out")
+    assert queue.stats("out").depth == 0
+
+
+# -- what must not be done twice -------------------------------------------------------------------
+
+
+def test_a_purge_whose_answer_is_lost_takes_nothing_that_is_sent_later(queue, node, wire):
+    queue.send("t", b"old")
+    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as other:
+        wire.lose, wire.after = {b"/purge": 1}, lambda: other.send("t", b"new")
+        with pytest.raises(quiver.OutcomeUnknown):
+            queue.purge("t")
+        assert [record.text for record in other.receive("t", max_messages=9)] == ["new"]
+
+
+def test_a_delete_whose_answer_is_lost_takes_no_topic_that_is_made_later(queue, node, wire):
+    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as other:
+        wire.lose, wire.after = {b"DELETE": 1}, lambda: other.create_topic("t")
+        with pytest.raises(quiver.OutcomeUnknown):
+            queue.delete_topic("t")
+        assert other.topics() == ["t"]
+
+
+def test_groups_are_deleted_and_moved_once(queue, wire):
+    queue.create_group("t", "g")
+    wire.lose = {b"/seek": 1, b"DELETE": 1}
+    with pytest.raises(quiver.OutcomeUnknown):
+        queue.seek("t", "g", "earliest")
+    with pytest.raises(quiver.OutcomeUnknown):
+        queue.delete_group("t", "g")
+    assert wire.lost == 2
+
+
+# -- producers that do not know --------------------------------------------------------------------
+
+
+def test_a_producer_that_does_not_know_what_is_stored_sends_no_more(node, wire):
+    def cut() -> None:
+        wire.down = True
+
+    with quiver.connect(f"quiver://127.0.0.1:{wire.port}?patience=0.5") as queue:
+        queue.create_topic("t")
+        out = queue.producer("t", name="p")
+        out.send(b"zero")
+        out.flush()
+        wire.lose, wire.after = {b"/batches": 1}, cut
+        out.send(b"A")
+        with pytest.raises(
+            quiver.ProducerFailed, match="1 messages may be stored or not"
+        ) as failed:
+            out.flush()
+        assert [message.body for message in failed.value.unsent] == [b"A"]
+        assert isinstance(failed.value.__cause__, quiver.OutcomeUnknown)
+        wire.down = False
+        with pytest.raises(quiver.ProducerFailed, match="does not know") as failed:
+            out.send(b"B")  # under the number of A it would pass for A
+        assert [message.body for message in failed.value.unsent] == [b"B"]
+        out.close()
+        with queue.producer("t", name="p") as again:
+            assert again.sequence == 2
+            again.send(b"B")
+        assert [record.text for record in queue.read("t")] == ["zero", "A", "B"]
+
+
+def test_batches_in_flight_are_all_reported_or_stored(node, wire):
+    def cut() -> None:
+        wire.down = True
+
+    with quiver.connect(f"quiver://127.0.0.1:{wire.port}?patience=0.5") as queue:
+        queue.create_topic("t")
+        out = queue.producer("t", max_messages=1)
+        wire.lose, wire.after = {b"/batches": 1}, cut
+        reported = set()
+        for at in range(20):
+            try:
+                out.send(str(at))
+            except quiver.ProducerFailed as failed:
+                reported |= {message.body for message in failed.unsent}
+        with pytest.raises(quiver.ProducerFailed) as last:
+            out.close()
+        reported |= {message.body for message in last.value.unsent}
+        wire.down = False
+        stored = [record.body for record in queue.read("t")]
+        assert len(stored) == len(set(stored))
+        assert reported | set(stored) == {str(at).encode() for at in range(20)}
+        assert reported == {str(at).encode() for at in range(20)}  # none was confirmed
+        assert out.confirmed == 0
+
+
+def test_a_batch_that_is_refused_at_last_may_be_stored(queue, node, wire):
+    """The topic was full when the batch came again, after its first attempt had filled it."""
+    queue.create_topic("small", max_backlog=1)
+    out = queue.producer("small")
+    wire.lose = {b"/batches": 1}
+    out.send(b"A")
+    with pytest.raises(quiver.ProducerFailed, match="may be stored or not"):
+        out.close()
+    assert queue.stats("small").depth == 1
 
 
 def test_asking_is_repeated(queue, wire):

@@ -32,7 +32,14 @@ from quiver.client.remote.lanes import Lane
 from quiver.client.remote.link import Link, Reply, Request
 from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch
 from quiver.core.delivery.offsets import merge
-from quiver.errors import BehindRetention, InvalidRequest, LimitExceeded, ReceiptExpired
+from quiver.errors import (
+    BehindRetention,
+    InvalidRequest,
+    LimitExceeded,
+    OutcomeUnknown,
+    QuiverError,
+    ReceiptExpired,
+)
 from quiver.model.commands import (
     UNNAMED,
     Action,
@@ -76,24 +83,26 @@ class RemoteFlows(Flows):
         return self.link.now_ms()
 
     def _ask(
-        self, method: str, path: str, kind: type[T], body: Any = None, **options: Any
+        self, method: str, path: str, kind: type[T], body: Any = None, *, repeat: bool
     ) -> Flow[T]:
-        """The answer to a request in JSON."""
-        reply = yield from self._call(method, path, body, **options)
+        """The answer to a request in JSON; see `Request` for `repeat`."""
+        reply = yield from self._call(method, path, body, repeat=repeat)
         return reply.json(kind)
 
-    def _tell(self, method: str, path: str, body: Any = None) -> Flow[None]:
+    def _tell(self, method: str, path: str, body: Any = None, *, repeat: bool) -> Flow[None]:
         """A request that is answered with nothing."""
-        reply = yield from self._call(method, path, body)
+        reply = yield from self._call(method, path, body, repeat=repeat)
         if reply.status >= 400:
             raise reply.error()
 
-    def _call(self, method: str, path: str, body: Any = None, **options: Any) -> Flow[Reply]:
+    def _call(
+        self, method: str, path: str, body: Any = None, *, repeat: bool, **options: Any
+    ) -> Flow[Reply]:
         headers = {"content-type": wire.JSON} if body is not None else {}
         headers |= {"accept": wire.ARROW} if options.pop("arrow", False) else {}
         data = b"" if body is None else msgspec.json.encode(body)
         reply: Reply = yield self.link.call(
-            Request(method, path, data, headers, **options), lambda reply: reply
+            Request(method, path, data, headers, repeat=repeat, **options), lambda reply: reply
         )
         _warn(reply)
         return reply
@@ -101,7 +110,8 @@ class RemoteFlows(Flows):
     # -- topics ------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, policy: TopicPolicy) -> Flow[None]:
-        yield from self._ask("PUT", _topic(topic), wire.Topic, arguments.of_policy(policy))
+        body = arguments.of_policy(policy)
+        yield from self._ask("PUT", _topic(topic), wire.Topic, body, repeat=True)
         self.forget(topic)
 
     def alter_topic(self, topic: str, changes: dict[str, Any]) -> Flow[None]:
@@ -109,47 +119,49 @@ class RemoteFlows(Flows):
         made, fields = arguments.altered(topic, policy, changes)
         given = arguments.of_policy(made)
         body = {argument_of(name): given[argument_of(name)] for name in fields}
-        yield from self._ask("PATCH", _topic(topic), wire.Topic, body)
+        yield from self._ask("PATCH", _topic(topic), wire.Topic, body, repeat=True)
         self.forget(topic)
 
     def delete_topic(self, topic: str) -> Flow[None]:
-        yield from self._tell("DELETE", _topic(topic))
+        # Once more might take a topic of that name that was made meanwhile.
+        yield from self._tell("DELETE", _topic(topic), repeat=False)
         self.forget(topic)
 
     def topics(self) -> Flow[list[str]]:
-        found = yield from self._ask("GET", "/v1/topics", wire.Topics)
+        found = yield from self._ask("GET", "/v1/topics", wire.Topics, repeat=True)
         return found.topics
 
     def policy(self, topic: str) -> Flow[TopicPolicy]:
-        found = yield from self._ask("GET", _topic(topic), wire.Topic)
+        found = yield from self._ask("GET", _topic(topic), wire.Topic, repeat=True)
         return arguments.from_arguments(topic, msgspec.structs.asdict(found.policy))
 
     def handle(self, topic: str) -> Flow[TopicHandle]:
         handle = self._handles.get(arguments.name(topic, "topic"))
         if handle is None:
-            found = yield from self._ask("GET", _topic(topic), wire.Topic)
+            found = yield from self._ask("GET", _topic(topic), wire.Topic, repeat=True)
             policy = arguments.from_arguments(topic, msgspec.structs.asdict(found.policy))
             handle = self._handles[topic] = TopicHandle(topic, found.number, policy)
         return handle
 
     def stats(self, topic: str) -> Flow[TopicStats]:
-        return (yield from self._ask("GET", _topic(topic) + "/stats", TopicStats))
+        return (yield from self._ask("GET", _topic(topic) + "/stats", TopicStats, repeat=True))
 
     def overview(self) -> Flow[Overview]:
-        return (yield from self._ask("GET", "/v1/overview", Overview))
+        return (yield from self._ask("GET", "/v1/overview", Overview, repeat=True))
 
     def purge(self, topic: str) -> Flow[int]:
-        return (yield from self._count("POST", _topic(topic) + "/purge"))
+        # Once more would take what was sent meanwhile.
+        return (yield from self._count("POST", _topic(topic) + "/purge", repeat=False))
 
     def compact(self, topic: str) -> Flow[int]:
-        return (yield from self._count("POST", _topic(topic) + "/compact"))
+        return (yield from self._count("POST", _topic(topic) + "/compact", repeat=True))
 
-    def _count(self, method: str, path: str, body: Any = None) -> Flow[int]:
-        found = yield from self._ask(method, path, wire.Count, body)
+    def _count(self, method: str, path: str, body: Any = None, *, repeat: bool) -> Flow[int]:
+        found = yield from self._ask(method, path, wire.Count, body, repeat=repeat)
         return found.count
 
     def seal(self) -> Flow[None]:
-        yield from self._tell("POST", "/v1/seal")
+        yield from self._tell("POST", "/v1/seal", repeat=True)
 
     # -- sending -----------------------------------------------------------------------------------
 
@@ -163,16 +175,11 @@ class RemoteFlows(Flows):
             "ttl": row.ttl_ms / 1000 if row.ttl_ms else None,
             "dedup_id": row.dedup_id,
         }
-        return (
-            yield from self._ask(
-                "POST",
-                _topic(topic) + "/messages",
-                Sent,
-                body,
-                query={"durability": self.given(durability)},
-                repeat=row.dedup_id is not None,
-            )
-        )
+        reply = yield from self._call(
+            "POST", _topic(topic) + "/messages", body, repeat=row.dedup_id is not None,
+            query={"durability": self.given(durability)},
+        )  # fmt: skip
+        return _done(reply, Sent)
 
     def send_batch(
         self, topic: str, messages: Any, durability: Durability | None
@@ -180,7 +187,7 @@ class RemoteFlows(Flows):
         given = self.given(durability)
         arguments.name(topic, "topic")
         batch = self.batch_of(messages)
-        sent: SentBatch = yield self._send(topic, batch, given, None, lambda r: r.json(SentBatch))
+        sent: SentBatch = yield self._send(topic, batch, given, None, lambda r: _done(r, SentBatch))
         return sent
 
     def pack(self, rows: Sequence[Row]) -> pa.RecordBatch:
@@ -196,7 +203,7 @@ class RemoteFlows(Flows):
 
     def open_producer(self, handle: TopicHandle, name: str) -> Flow[ProducerOpened]:
         path = f"{_topic(handle.name)}/producers/{arguments.name(name, 'name')}"
-        return (yield from self._ask("POST", path, ProducerOpened))
+        return (yield from self._ask("POST", path, ProducerOpened, repeat=True))
 
     def send_packed(
         self,
@@ -266,7 +273,10 @@ class RemoteFlows(Flows):
             "wait": wait_seconds,
             "consumer": arguments.text(consumer, "consumer"),
         }
-        reply = yield from self._call("POST", path, body, arrow=True, wait_seconds=wait_seconds)
+        # Leases whose answer was lost end by themselves.
+        reply = yield from self._call(
+            "POST", path, body, repeat=True, arrow=True, wait_seconds=wait_seconds
+        )
         table, about = yield Work(lambda: tables.read(reply, wire.LeaseAbout))
         return table, Lease(
             topic, about.topic_number, group, about.group_number, about.epoch, about.deadline_ms,
@@ -351,19 +361,23 @@ class RemoteFlows(Flows):
     def _settle(self, settled: tuple[wire.SettlePart, int]) -> Flow[dict[str, None]]:
         """Settle; return the receipts that were refused."""
         part, until_ms = settled
-        reply = yield from self._call("POST", "/v1/settle", part)
+        reply = yield from self._call("POST", "/v1/settle", part, repeat=True)
         try:
             reply.json(wire.Count)
         except ReceiptExpired as error:
-            if _was_done(reply, until_ms, self.now_ms()):
-                return {}
-            return dict.fromkeys(error.refused)
+            if not reply.repeated or part.action == "extend":  # which ends no lease by itself
+                return dict.fromkeys(error.refused)
+            # The attempt whose answer was lost has ended the leases, or something else has. For an
+            # ack that is as good as done: if an operator's seek or purge came first instead, that
+            # had the last word anyway, and a message that comes again is work done twice.
+            if part.action != "ack" or self.now_ms() >= until_ms:
+                raise _unknown(error) from error
         return {}
 
     # -- transactions ------------------------------------------------------------------------------
 
     def transact(self, settles: list[Any], sends: list[tuple[str, Any]]) -> Flow[list[SentBatch]]:
-        """Settle and send in one entry. If the answer is lost and it was done, nobody knows where."""
+        """Settle and send in one entry."""
         if len(settles) + len(sends) > limits.TRANSACTION_COMMANDS_MAX:
             raise LimitExceeded(
                 f"a transaction has at most {limits.TRANSACTION_COMMANDS_MAX} parts; send batches"
@@ -379,13 +393,7 @@ class RemoteFlows(Flows):
         )
         # With something to settle, it can be done only once: then the leases are over.
         reply = yield from self._call("POST", "/v1/transactions", body, repeat=bool(settles))
-        try:
-            return reply.json(list[SentBatch])
-        except ReceiptExpired:
-            until_ms = min((until_ms for _, until_ms in settles), default=0)
-            if _was_done(reply, until_ms, self.now_ms()):
-                return []
-            raise
+        return _done(reply, list[SentBatch])
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -427,7 +435,9 @@ class RemoteFlows(Flows):
         return tables.TablePage(table, cursor.positions)
 
     def _read(self, topic: str, body: Any) -> Flow[tuple[pa.Table, wire.Cursor]]:
-        reply = yield from self._call("POST", _topic(topic) + "/read", body, arrow=True)
+        reply = yield from self._call(
+            "POST", _topic(topic) + "/read", body, repeat=True, arrow=True
+        )
         table, about = yield Work(lambda: tables.read(reply, wire.PageAbout))
         cursor = wire.read_cursor(about.cursor)
         self._read_topics[cursor.topic] = topic
@@ -445,12 +455,13 @@ class RemoteFlows(Flows):
         for name, moment_ms in zip(("start", "end"), arguments.times(start, end), strict=True):
             if moment_ms is not None:
                 query[name] = _moment(moment_ms)
-        reply = yield from self._call("GET", "/v1/ledger", arrow=True, query=query)
+        reply = yield from self._call("GET", "/v1/ledger", repeat=True, arrow=True, query=query)
         return tables.open_(reply)
 
     def trace(self, message_id: Any) -> Flow[pa.Table]:
         arguments.message_id(message_id)
-        reply = yield from self._call("GET", f"/v1/messages/{message_id}/trace", arrow=True)
+        path = f"/v1/messages/{message_id}/trace"
+        reply = yield from self._call("GET", path, repeat=True, arrow=True)
         story: pa.Table = yield Work(lambda: tables.open_(reply).read_all())
         return story
 
@@ -458,7 +469,7 @@ class RemoteFlows(Flows):
         """The answer to one SELECT, asked where the messages are."""
         if not isinstance(query, str):
             raise InvalidRequest(f"a question must be a str, not {type(query).__name__}")
-        reply = yield from self._call("POST", "/v1/sql", {"query": query}, arrow=True)
+        reply = yield from self._call("POST", "/v1/sql", {"query": query}, repeat=True, arrow=True)
         answer: pa.Table = yield Work(lambda: tables.open_(reply).read_all())
         return answer
 
@@ -467,18 +478,20 @@ class RemoteFlows(Flows):
     def create_group(self, topic: str, group: str, start: Any, guarantee: Any) -> Flow[None]:
         arguments.choice(guarantee, "guarantee", Guarantee)
         body = {"start": _spot(start), "guarantee": guarantee}
-        yield from self._tell("PUT", _group(topic, group), body)
+        yield from self._tell("PUT", _group(topic, group), body, repeat=True)
 
     def delete_group(self, topic: str, group: str) -> Flow[None]:
-        yield from self._tell("DELETE", _group(topic, group))
+        # Once more might take a group of that name that was made meanwhile.
+        yield from self._tell("DELETE", _group(topic, group), repeat=False)
 
     def seek(self, topic: str, group: str, to: Any, partition: int | None) -> Flow[None]:
         body = {"to": _spot(to, partition), "partition": partition}
-        yield from self._tell("POST", _group(topic, group) + "/seek", body)
+        # Once more would throw away what was settled meanwhile.
+        yield from self._tell("POST", _group(topic, group) + "/seek", body, repeat=False)
 
     def pause(self, topic: str, group: str, paused: bool) -> Flow[None]:
         verb = "pause" if paused else "resume"
-        yield from self._tell("POST", f"{_group(topic, group)}/{verb}")
+        yield from self._tell("POST", f"{_group(topic, group)}/{verb}", repeat=True)
 
     # -- dead letters ------------------------------------------------------------------------------
 
@@ -491,12 +504,12 @@ class RemoteFlows(Flows):
             "picks": command.picks,
             "to": names[0] if target is not None else None,
         }
-        return (yield from self._count("POST", _topic(topic) + "/move", body))
+        return (yield from self._count("POST", _topic(topic) + "/move", body, repeat=True))
 
     def movable(self, topic: str, picks: tuple[Pick, ...]) -> Flow[int]:
         handle = yield from self.handle(topic)
         body = {"action": "count", "number": handle.number, "picks": picks}
-        return (yield from self._count("POST", _topic(topic) + "/move", body))
+        return (yield from self._count("POST", _topic(topic) + "/move", body, repeat=True))
 
     # -- members -----------------------------------------------------------------------------------
 
@@ -505,19 +518,21 @@ class RemoteFlows(Flows):
         match command:
             case Join():
                 body: Any = {"session": command.session_ms / 1000}
-                return (yield from self._ask("PUT", path, Assigned, body))
+                return (yield from self._ask("PUT", path, Assigned, body, repeat=True))
             case Heartbeat():
-                body = {"released": command.released}
-                return (yield from self._ask("POST", path + "/heartbeat", Assigned, body))
+                path, body = path + "/heartbeat", {"released": command.released}
+                return (yield from self._ask("POST", path, Assigned, body, repeat=True))
             case Commit():
-                body = {"offsets": dict(command.offsets)}
-                return (yield from self._ask("POST", path + "/commit", Assigned, body))
+                path, body = path + "/commit", {"offsets": dict(command.offsets)}
+                return (yield from self._ask("POST", path, Assigned, body, repeat=True))
 
     def leave(self, topic: TopicHandle, command: Leave) -> Flow[None]:
-        yield from self._tell("DELETE", _member(topic.name, command.group, command.member))
+        path = _member(topic.name, command.group, command.member)
+        yield from self._tell("DELETE", path, repeat=True)
 
     def assigned(self, topic: TopicHandle, group: str, member: str) -> Flow[Assigned]:
-        return (yield from self._ask("GET", _member(topic.name, group, member), Assigned))
+        path = _member(topic.name, group, member)
+        return (yield from self._ask("GET", path, Assigned, repeat=True))
 
     def fetch(
         self, topic: TopicHandle, group: str, member: str, positions: dict[int, int],
@@ -526,7 +541,9 @@ class RemoteFlows(Flows):
         wait_seconds = wait_ms / 1000
         body = {"positions": positions, "max_messages": max_messages, "wait": wait_seconds}
         path = _member(topic.name, group, member) + "/fetch"
-        reply = yield from self._call("POST", path, body, arrow=True, wait_seconds=wait_seconds)
+        reply = yield from self._call(
+            "POST", path, body, repeat=True, arrow=True, wait_seconds=wait_seconds
+        )
         table, about = yield Work(lambda: tables.read(reply, wire.FetchAbout))
         return tables.TablePage(table, about.ahead) if table.num_rows else None
 
@@ -564,7 +581,22 @@ def _moment(moment_ms: int) -> str:
 
 
 def _many(reply: Reply) -> SentMany:
-    return SentMany((SentReply(reply.json(SentBatch).placed),))
+    return SentMany((SentReply(_done(reply, SentBatch).placed),))
+
+
+def _done(reply: Reply, kind: type[T]) -> T:
+    """The answer to what may not be done twice. If another attempt was made before, whose answer was
+    lost, an error tells of the last one only."""
+    try:
+        return reply.json(kind)
+    except QuiverError as error:
+        if reply.repeated or reply.status < 400:  # it was done, and the answer is spoilt
+            raise _unknown(error) from error
+        raise
+
+
+def _unknown(error: QuiverError) -> OutcomeUnknown:
+    return OutcomeUnknown(f"an answer was lost: it may have been done or not. Then came: {error}")
 
 
 def _stream(batch: pa.RecordBatch) -> bytes:
@@ -599,14 +631,6 @@ def _held(lease: Lease, partition: int, ranges: Ranges) -> wire.HeldIn:
 def _receipt(lease: Lease, partition: int, offset: int) -> str:
     fields = lease.topic_number, lease.group_number, partition, offset, lease.epoch
     return receipt_text(Receipt(*fields), lease.tag)
-
-
-def _was_done(reply: Reply, until_ms: int, now_ms: int) -> bool:
-    """Whether a refusal means that an attempt before it, whose answer was lost, has settled all.
-
-    It does if the leases cannot have ended by themselves.
-    """
-    return reply.repeated and now_ms < until_ms
 
 
 def _warn(reply: Reply) -> None:

@@ -16,7 +16,7 @@ import random
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from threading import Lock, Thread
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
@@ -58,7 +58,8 @@ class Request:
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
     query: Mapping[str, str] = field(default_factory=dict)
-    repeat: bool = True
+    _: KW_ONLY
+    repeat: bool
     wait_seconds: float = 0  # how long the node itself may take its time
     patience_seconds: float | None = None  # less than the address's, if given
 
@@ -76,16 +77,17 @@ class Reply:
         """The answer, or the error that it is, raised."""
         if self.status >= 400:
             raise self.error()
-        return msgspec.json.decode(self.body, type=kind)
+        try:
+            return msgspec.json.decode(self.body, type=kind)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            raise self._strange() from None
 
     def error(self) -> QuiverError:
         """The error that the answer tells."""
         try:
             told = msgspec.json.decode(self.body, type=wire.Problem)
-        except msgspec.DecodeError:
-            return InvalidRequest(
-                f"the answer, of status {self.status}, is not of a Quiver node; check the address"
-            )
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return self._strange()
         kind = _errors().get(told.code, QuiverError)
         if issubclass(kind, ReceiptExpired):
             return kind(told.detail, tuple(told.refused))
@@ -93,6 +95,11 @@ class Reply:
         if issubclass(kind, QuotaExceeded) and after.isdecimal():
             return kind(told.detail, float(after))
         return kind(told.detail)
+
+    def _strange(self) -> QuiverError:
+        return InvalidRequest(
+            f"the answer, of status {self.status}, is not of a Quiver node; check the address"
+        )
 
 
 class _Body(aiohttp.BytesPayload):
@@ -217,10 +224,23 @@ class Link:
         try:
             value = convert(await self._persist(request))
         except asyncio.CancelledError:
-            ticket.fail(QueueClosed("the queue was closed while this waited for its answer"))
+            why = "the queue was closed while this waited for its answer"
+            asking = request.method == "GET" or request.wait_seconds
+            ticket.fail(
+                QueueClosed(why)
+                if asking
+                else OutcomeUnknown(f"{why}: it may have been done or not")
+            )
             raise
-        except BaseException as error:  # noqa: BLE001  # whatever it was, nobody may wait for ever
+        except QuiverError as error:
             ticket.fail(error)
+        except Exception as error:  # noqa: BLE001  # whatever it was, nobody may wait for ever
+            known = OutcomeUnknown(
+                f"the answer of {self._host} cannot be read ({type(error).__name__}: {error}): "
+                "it may have been done or not"
+            )
+            known.__cause__ = error
+            ticket.fail(known)
         else:
             ticket.resolve(value)
 
@@ -247,8 +267,8 @@ class Link:
                 if not request.repeat:
                     raise OutcomeUnknown(
                         f"the connection to {self._host} broke before the answer "
-                        f"({type(error).__name__}): it may have been done or not. To be able to try "
-                        "again, send with a dedup_id, or through a producer"
+                        f"({type(error).__name__}): it may have been done or not. Look before you do "
+                        "it again; what is sent with a dedup_id, or through a producer, is safe to repeat"
                     ) from None
                 repeated = True
                 if time.monotonic() >= deadline:
@@ -294,6 +314,7 @@ class Link:
             auto_decompress=False,
             read_bufsize=limits.READ_BUFFER_BYTES,
             cookie_jar=aiohttp.DummyCookieJar(),
+            middlewares=(_attempt,),
             skip_auto_headers=("user-agent", "content-type"),
         )
 
@@ -313,6 +334,18 @@ class Link:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._session is not None:
             await self._session.close()
+
+
+async def _attempt(
+    request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """aiohttp would repeat a PUT or DELETE by itself when the connection breaks: we decide that."""
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        raise aiohttp.ClientConnectionError(str(error) or type(error).__name__) from error
 
 
 def _passing(reply: Reply) -> bool:
