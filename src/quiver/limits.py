@@ -225,5 +225,6 @@ SQS_FORM_DEPTH_MAX: Final = 8  # dots in a field's name
 SQS_INSTANT_SECONDS: Final = 30  # of a lease that is ended as soon as it is given
 SQS_REMEMBERED_MAX: Final = 100_000  # messages whose first receive is remembered, queues deleted, …
 SQS_QUEUES_MAX: Final = 1_000  # queues whose attributes are at hand; others are read again
-SQS_ATTEMPTS_MAX: Final = 1_000  # receives whose answer can be had again; up to ten messages each
+SQS_ATTEMPTS_MAX: Final = 1_000  # receives whose answer can be had again by their attempt id
+SQS_ATTEMPTS_BYTES_MAX: Final = 16 * MIB  # of these answers; the largest that AWS gives has 10 MiB
 SQS_MOVES_MAX: Final = 1_000  # tasks that move messages, remembered after their end

@@ -4,11 +4,13 @@ import json
 import socket
 import threading
 import time
+from base64 import urlsafe_b64decode
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
 import pytest
 
+from quiver.node import receipts
 from tests.server.nodes import start_node
 from tests.sqs.conftest import client
 from tests.sqs.faults import refused
@@ -167,6 +169,23 @@ def test_deleting(sqs, make):
     sqs.delete_message(QueueUrl=url, ReceiptHandle=receipt)
     sqs.delete_message(QueueUrl=url, ReceiptHandle=receipt)
     assert counts(sqs, url) == (0, 0, 0)
+
+
+def test_a_handle_is_good_for_its_own_message_only(sqs, url):
+    for body in ("a", "b", "c"):
+        send(sqs, url, body)
+    (got,) = receive(sqs, url, MaxNumberOfMessages=1)
+    handle = got["ReceiptHandle"]
+    native, seal = handle[:-32], handle[-32:]
+    receipt, tag = receipts.parse(native), urlsafe_b64decode(native)[-16:]
+    assert receipts.text(receipt, tag) == native
+    forged = receipts.text(receipt._replace(offset=2), tag)
+    for bad in (forged + seal, forged, native, handle.swapcase(), handle + "=", "0" * 32):
+        with refused("ReceiptHandleIsInvalid"):
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=bad)
+        with refused("ReceiptHandleIsInvalid"):
+            sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=bad, VisibilityTimeout=5)
+    assert counts(sqs, url) == (2, 1, 0)
 
 
 def test_an_old_receipt_still_deletes_on_a_standard_queue(sqs, url):

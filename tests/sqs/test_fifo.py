@@ -251,6 +251,14 @@ def test_a_repeated_receive_ends_when_visibility_changes(sqs, fifo_url):
         receive(sqs, fifo_url, 2, ReceiveRequestAttemptId="with space")
 
 
+def test_what_was_not_hidden_is_not_repeated(sqs, fifo_url):
+    send(sqs, fifo_url, "1")
+    (first,) = receive(sqs, fifo_url, 2, ReceiveRequestAttemptId="try", VisibilityTimeout=0)
+    (second,) = receive(sqs, fifo_url, 2, ReceiveRequestAttemptId="try")
+    assert first["MessageId"] == second["MessageId"]
+    assert first["ReceiptHandle"] != second["ReceiptHandle"]
+
+
 def test_counts_of_a_group_that_is_hidden(sqs, fifo_url):
     for body in ("1", "2", "3"):
         send(sqs, fifo_url, body)

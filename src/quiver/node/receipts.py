@@ -4,6 +4,9 @@ A receipt names topic, group, lease epoch, partition and offset, followed by the
 BLAKE2b of topic, group and epoch under the secret that the log was founded with. The tag proves that
 we gave out the lease, and who was given one can make the receipts of all its messages. Whether the
 lease still holds, and holds this message, is for the core to say.
+
+Where a receipt is good beyond its lease it is sealed: a keyed BLAKE2b of all its text follows it, and
+who was given one can make no other.
 """
 
 from base64 import b64decode, urlsafe_b64encode
@@ -20,6 +23,7 @@ _FIELDS: Final = Struct("<BIIQIQ")
 _LEASE: Final = Struct("<BIIQ")  # how they begin: what the tag is of
 _VERSION: Final = 2
 _TAG_BYTES: Final = 16
+_SEAL_CHARS: Final = 2 * _TAG_BYTES  # it is in hexadecimal
 
 
 class Receipt(NamedTuple):
@@ -58,6 +62,24 @@ def verify(text: str, secret: bytes) -> Receipt:
 def parse(text: str) -> Receipt:
     """What a receipt says, whoever issued it."""
     return _split(text)[0]
+
+
+def seal(text: str, secret: bytes) -> str:
+    """The receipt with a proof that we gave out just this one."""
+    return text + _seal(text, secret)
+
+
+def unseal(sealed: str, secret: bytes) -> str:
+    """The receipt that was sealed, if we did that."""
+    text, found = sealed[:-_SEAL_CHARS], sealed[-_SEAL_CHARS:]
+    if not sealed.isascii() or not compare_digest(found, _seal(text, secret)):
+        raise _invalid()
+    return text
+
+
+def _seal(text: str, secret: bytes) -> str:
+    content = text.encode("ascii")
+    return blake2b(content, digest_size=_TAG_BYTES, key=secret, person=b"sealed").hexdigest()
 
 
 def _split(text: str) -> tuple[Receipt, bytes]:

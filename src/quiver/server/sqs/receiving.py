@@ -8,13 +8,14 @@ from quiver.client.aio import run
 from quiver.client.flows import deliveries
 from quiver.client.results import AsyncDelivery
 from quiver.errors import ReceiptError
+from quiver.node.receipts import seal, unseal
 from quiver.node.shard import TopicHandle
 from quiver.server.requests import until_gone
 from quiver.server.sqs import messages, queues, shapes
 from quiver.server.sqs.faults import NOT_FOR_TYPE, invalid, unknown_attribute
 from quiver.server.sqs.queues import Queue
 from quiver.server.sqs.sending import FIRST_SEQUENCE
-from quiver.server.sqs.service import Call, Repeatable
+from quiver.server.sqs.service import Call
 from quiver.server.sqs.shapes import Output
 
 SYSTEM: Final = (
@@ -22,7 +23,6 @@ SYSTEM: Final = (
     "SequenceNumber", "MessageDeduplicationId", "MessageGroupId", "AWSTraceHeader",
     "DeadLetterQueueSourceArn",
 )  # fmt: skip
-ATTEMPT_MS: Final = 300_000
 
 
 async def receive_message(call: Call, request: shapes.ReceiveMessage) -> Output:
@@ -56,8 +56,10 @@ async def receive_message(call: Call, request: shapes.ReceiveMessage) -> Output:
             return {"Messages": again}
     got = await _receive(call, handle, queue, most, visibility, wait)
     found = [_message(call, handle, queue, one, names, request) for one in got]
-    if attempt is not None and found:
-        _remember(call, handle, attempt, [one.receipt for one in got], found)
+    if attempt is not None and found and visibility:  # otherwise others may have them already
+        handles = [one["ReceiptHandle"] for one in found]
+        service = call.service
+        service.attempts.put((handle.number, attempt), handles, found, service.now_ms())
     if got:
         metrics, now_ms = call.service.context.metrics, call.service.now_ms()
         for one in got:
@@ -114,7 +116,7 @@ def _message(
         attributes[messages.ENCODING] = shapes.Attribute(data_type="String", string_value="base64")
     found: Output = {
         "MessageId": call.service.message_id(*one.place),
-        "ReceiptHandle": one.receipt,
+        "ReceiptHandle": seal(one.receipt, call.service.flows.shard.secret),
         "MD5OfBody": messages.digest(text.encode()),
         "Body": text,
     }
@@ -167,30 +169,21 @@ def _system(
     return found
 
 
-def _remember(
-    call: Call, handle: TopicHandle, attempt: str, receipts: list[str], found: list[Output]
-) -> None:
-    service = call.service
-    until_ms = service.now_ms() + ATTEMPT_MS
-    service.attempts.put((handle.number, attempt), Repeatable(until_ms, receipts, found))
-    for receipt in receipts:
-        service.attempt_of.put(receipt, (handle.number, attempt))
-
-
 async def _again(
     call: Call, handle: TopicHandle, attempt: str, visibility: int
 ) -> list[Output] | None:
     """What this attempt was given before, if nobody has touched it since; it is hidden anew."""
-    service = call.service
-    known = service.attempts.get((handle.number, attempt))
+    service, key = call.service, (handle.number, attempt)
+    known = service.attempts.get(key, service.now_ms())
     if known is None:
         return None
-    if known.until_ms > service.now_ms() and visibility:
+    if visibility:
+        receipts = [unseal(text, service.flows.shard.secret) for text in known.handles]
         try:
-            await run(service.flows.settle("extend", known.receipts, lease=visibility))
+            await run(service.flows.settle("extend", receipts, lease=visibility))
         except ReceiptError:
             pass
         else:
-            return known.messages
-    service.attempts.pop((handle.number, attempt))
+            return known.messages()
+    service.attempts.pop(key)
     return None

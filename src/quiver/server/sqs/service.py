@@ -4,7 +4,7 @@ import asyncio
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -18,6 +18,7 @@ from quiver.node.shard import TopicHandle
 from quiver.server.auth import Principal, Verb
 from quiver.server.config import Sqs
 from quiver.server.context import Context
+from quiver.server.sqs.attempts import Attempts
 from quiver.server.sqs.faults import Fault, missing, no_queue
 from quiver.server.sqs.queues import Queue
 from quiver.server.sqs.shapes import Output
@@ -44,15 +45,6 @@ class Memory(Generic[K, V]):
 
     def pop(self, key: K) -> V | None:
         return self._items.pop(key, None)
-
-
-@dataclass(slots=True)
-class Repeatable:
-    """What a receive with an attempt id was given."""
-
-    until_ms: int
-    receipts: list[str]
-    messages: list[dict[str, Any]]
 
 
 @dataclass(slots=True)
@@ -99,8 +91,7 @@ class Service:
         self.received: Memory[tuple[int, int, int], tuple[int, int]] = Memory(
             limits.SQS_REMEMBERED_MAX
         )
-        self.attempts: Memory[tuple[int, str], Repeatable] = Memory(limits.SQS_ATTEMPTS_MAX)
-        self.attempt_of: Memory[str, tuple[int, str]] = Memory(limits.SQS_REMEMBERED_MAX)
+        self.attempts = Attempts()
         self.moves: list[Move] = []  # newest first
         self.changing = asyncio.Lock()  # labels are read, changed and written as a whole
         self._queues: Memory[str, Queue] = Memory(limits.SQS_QUEUES_MAX)

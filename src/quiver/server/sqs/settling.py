@@ -9,7 +9,7 @@ from quiver.client.aio import run
 from quiver.errors import ReceiptError, ReceiptExpired
 from quiver.model.commands import Discard, Held, Pick, Settle
 from quiver.node.engine import Engine
-from quiver.node.receipts import Receipt, verify
+from quiver.node.receipts import Receipt, unseal, verify
 from quiver.node.shard import TopicHandle
 from quiver.server.sqs import queues, shapes
 from quiver.server.sqs.batching import Results, entries_of
@@ -21,21 +21,14 @@ from quiver.server.sqs.shapes import Output
 def _receipt(call: Call, handle: TopicHandle, text: str | None) -> Receipt:
     if not text:
         raise missing("ReceiptHandle")
+    secret = call.service.flows.shard.secret
     try:
-        receipt = verify(text, call.service.flows.shard.secret)
+        receipt = verify(unseal(text, secret), secret)
     except ReceiptError:
         raise bad_receipt(text) from None
     if receipt.topic != handle.number:
         raise bad_receipt(text)
     return receipt
-
-
-def _touched(call: Call, texts: Sequence[str]) -> None:
-    """A message was deleted or its visibility changed: no attempt is given it again."""
-    for text in texts:
-        key = call.service.attempt_of.pop(text)
-        if key is not None:
-            call.service.attempts.pop(key)
 
 
 async def delete_message(call: Call, request: shapes.DeleteMessage) -> None:
@@ -71,7 +64,8 @@ async def _delete(
     call: Call, handle: TopicHandle, receipts: dict[str, Receipt]
 ) -> dict[str, Fault]:
     """Settle messages. Of an expired receipt FIFO queues complain; others still delete, if they can."""
-    _touched(call, list(receipts))
+    for text in receipts:
+        call.service.attempts.touched(text)
     refused: dict[str, Fault] = {}
     for text in await _settle(call, "ack", list(receipts)):
         receipt = receipts[text]
@@ -88,11 +82,13 @@ async def _delete(
 
 
 async def _settle(call: Call, action: Any, texts: list[str], **options: Any) -> Sequence[str]:
-    """Settle by receipts; those that have expired."""
+    """Settle by handles; those that have expired."""
+    flows = call.service.flows
+    handles = {unseal(text, flows.shard.secret): text for text in texts}
     try:
-        await run(call.service.flows.settle(action, texts, **options))
+        await run(flows.settle(action, list(handles), **options))
     except ReceiptExpired as expired:
-        return expired.refused
+        return [handles[receipt] for receipt in expired.refused]
     return ()
 
 
@@ -168,7 +164,7 @@ async def _change(call: Call, handle: TopicHandle, text: str | None, seconds: in
             "VisibilityTimeout",
             f"Total VisibilityTimeout for the message is beyond the limit [{most} seconds]",
         )
-    _touched(call, [text])
+    call.service.attempts.touched(text)
     if seconds:
         refused = await _settle(call, "extend", [text], lease=seconds)
     else:
