@@ -220,7 +220,9 @@ def _parts(file: File, start_ms: int | None, end_ms: int | None, first: int) -> 
     if span is not None and span.last < first:
         return
     with damage(file.name):
-        parquet = pq.ParquetFile(_Readable(file), page_checksum_verification=True)
+        parquet = pq.ParquetFile(  # without threads of Arrow's, as in `segment`
+            _Readable(file), page_checksum_verification=True, pre_buffer=False
+        )
         for at in range(parquet.metadata.num_row_groups):
             group = parquet.metadata.row_group(at)
             low_ms, high_ms = _milliseconds(group, "min"), _milliseconds(group, "max")
@@ -229,7 +231,7 @@ def _parts(file: File, start_ms: int | None, end_ms: int | None, first: int) -> 
                 and (end_ms is None or low_ms < end_ms)
                 and group.column(ENTRY).statistics.max >= first
             ):
-                yield parquet.read_row_group(at).cast(SCHEMA)
+                yield parquet.read_row_group(at, use_threads=False).cast(SCHEMA)
 
 
 def _times(files: Files, span: Span) -> tuple[int, int]:

@@ -227,7 +227,10 @@ class SegmentFile:
             reading = _Reading(self._file, self._blocks)
             # By itself Parquet reads more than the footer, and would meet damage that is not its.
             metadata = pq.read_metadata(pa.BufferReader(reading.footer()))
-            parquet = pq.ParquetFile(pa.PythonFile(reading, mode="r"), metadata=metadata)
+            # Read ahead by threads of Arrow's, it would need Python's lock in threads that Python
+            # does not wait for at its end, and abort there.
+            source = pa.PythonFile(reading, mode="r")
+            parquet = pq.ParquetFile(source, metadata=metadata, pre_buffer=False)
             if not parquet.schema_arrow.equals(sealed.SCHEMA):
                 raise self._damaged("it does not have the columns of a segment")
             offset, entry = (sealed.SCHEMA.get_field_index(name) for name in ("offset", "entry"))
