@@ -3,12 +3,13 @@
 import json
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from quiver import limits
-from tests.server.nodes import Node
+from tests.server.nodes import Node, start_node
 
 
 class Api:
@@ -31,9 +32,18 @@ class Api:
             return error.code, json.loads(error.read()), error.headers
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    with start_node(tmp_path_factory.mktemp("asked")) as node:
+        yield Api(node)
+
+
 @pytest.fixture
-def api(node: Node) -> Api:
-    return Api(node)
+def api(shared: Api) -> Iterator[Api]:
+    """A node without topics."""
+    yield shared
+    for topic in shared("GET", "/v1/topics")[1]["topics"]:
+        shared("DELETE", f"/v1/topics/{topic}")
 
 
 def test_a_message_is_sent_received_and_acked(api):
