@@ -128,7 +128,9 @@ BACKOFF_SECONDS_MIN: Final = 0.05  # before the second attempt; doubled with eac
 BACKOFF_SECONDS_MAX: Final = 2.0
 LANE_BYTES_MAX: Final = 8 * MIB  # of a producer's batches that go in one request
 READ_BUFFER_BYTES: Final = 1 * MIB  # of an answer, before the node is told to wait
-POOL_CONNECTIONS_MAX: Final = 100  # of one link; each waiting receive has one
+POOL_CONNECTIONS_MAX: Final = 100  # of one link, for requests that are answered at once
+POOL_WAITING_MAX: Final = 100  # more, for those that wait for messages; each of these keeps one
+READ_TOPICS_MAX: Final = 10_000  # topics whose reading a link has begun and may go on with
 POOL_IDLE_SECONDS: Final = 30.0  # shorter than the node's, so that it is not cut while in use
 
 # -- the ledger ------------------------------------------------------------------------------------

@@ -539,6 +539,7 @@ class AsyncProducer:
         )  # fmt: skip
         if self._closed:
             raise QueueClosed("the producer is closed; open another")
+        self._outbox.demand_ours()
         self._outbox.add(row)
         if self._outbox.rows == 1:
             self._cancel_timer()
@@ -549,6 +550,7 @@ class AsyncProducer:
 
     async def flush(self) -> None:
         """Return when everything sent so far is stored."""
+        self._outbox.demand_ours()
         self._outbox.submit()
         await self._wait(all_of_them=True)
 
@@ -563,8 +565,8 @@ class AsyncProducer:
             self._timer.cancel()
 
     async def aclose(self) -> None:
-        """Flush and end."""
-        if self._opened is None or self._closed:
+        """Flush and end; in a forked process there is nothing to end."""
+        if self._opened is None or self._closed or self._opened.inherited:
             return
         self._closed = True  # from here on nothing is taken
         self._cancel_timer()

@@ -1,5 +1,6 @@
 """What a producer has collected and what it has submitted: the part that knows no waiting."""
 
+import os
 from collections import deque
 from typing import Any, Final
 
@@ -38,11 +39,28 @@ class Outbox:
         self._pending: deque[tuple[Ticket[SentMany], list[Row], int]] = deque()
         self._pending_bytes = 0
         self._lost: OutcomeUnknown | None = None  # why nobody knows what is stored
+        self._pid = os.getpid()
 
     @property
     def rows(self) -> int:
         """How many messages wait to be sent."""
         return len(self._rows)
+
+    @property
+    def inherited(self) -> bool:
+        """Whether this process was forked from the one that opened the producer."""
+        return os.getpid() != self._pid
+
+    def demand_ours(self) -> None:
+        """Refuse a forked process, before it waits for a lock that nobody gives back there.
+
+        Both would send under the same numbers, and one's messages would pass for the other's.
+        """
+        if self.inherited:
+            raise QueueClosed(
+                "this process was forked from the one that opened the producer, and only that one "
+                "may use it: open another after forking"
+            )
 
     def add(self, row: Row) -> None:
         """Collect a message; a full batch is submitted."""

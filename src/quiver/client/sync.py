@@ -511,6 +511,7 @@ class Producer:
             body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
             dedup_id=dedup_id,
         )  # fmt: skip
+        self._outbox.demand_ours()
         with self._changed:
             if self._closed:
                 raise QueueClosed("the producer is closed; open another")
@@ -523,6 +524,7 @@ class Producer:
 
     def flush(self) -> None:
         """Return when everything sent so far is stored."""
+        self._outbox.demand_ours()
         with self._changed:
             self._outbox.submit()
             self._wait(all_of_them=True)
@@ -544,7 +546,9 @@ class Producer:
                     self._outbox.submit()
 
     def close(self) -> None:
-        """Flush and end."""
+        """Flush and end; in a forked process there is nothing to end."""
+        if self._outbox.inherited:
+            return
         try:
             with self._changed:
                 if self._closed:

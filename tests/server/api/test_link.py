@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 import quiver
+from quiver import limits
 from quiver.client.remote.address import parse
 from tests.server.api.proxies import Wire
 from tests.server.nodes import Node, start_node
@@ -240,14 +241,17 @@ def test_batches_in_flight_are_all_reported_or_stored(node, wire):
 
 
 def test_a_batch_that_is_refused_at_last_may_be_stored(queue, node, wire):
-    """The topic was full when the batch came again, after its first attempt had filled it."""
-    queue.create_topic("small", max_backlog=1)
-    out = queue.producer("small")
-    wire.lose = {b"/batches": 1}
-    out.send(b"A")
-    with pytest.raises(quiver.ProducerFailed, match="may be stored or not"):
-        out.close()
-    assert queue.stats("small").depth == 1
+    """Somebody took the name over after the first attempt."""
+    out = queue.producer("t", name="p")
+    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as other:
+        wire.lose, wire.after = {b"/batches": 1}, lambda: other.producer("t", name="p").close()
+        out.send(b"A")
+        with pytest.raises(quiver.ProducerFailed, match="may be stored or not") as failed:
+            out.close()
+    lost = failed.value.__cause__
+    assert lost is not None
+    assert isinstance(lost.__cause__, quiver.ProducerFenced)
+    assert queue.stats("t").depth == 1
 
 
 def test_asking_is_repeated(queue, wire):
@@ -330,6 +334,64 @@ def test_a_forked_process_makes_connections_of_its_own(node):
     done = subprocess.run(command, capture_output=True, timeout=60, check=True, text=True)
     assert done.stdout == "parent,child,parent again\n"
     assert done.stderr == ""
+
+
+FORKED_PRODUCER = """
+    import os, sys, threading, quiver
+    queue = quiver.connect(sys.argv[1])
+    queue.create_topic("t")
+    out = queue.producer("t", name="p")
+    out.send(b"0")
+    out.flush()
+    queue._flows.link.lanes._lock.acquire()  # as if another thread were sending just now
+    out._changed.acquire()
+    child = os.fork()
+    if child == 0:
+        for call in (lambda: out.send(b"child"), out.flush):
+            try:
+                call()
+            except quiver.QueueClosed as error:
+                assert "forked" in str(error)
+            else:
+                os._exit(1)
+        out.close()
+        with queue.producer("t", name="child") as mine:
+            mine.send(b"child")
+        os._exit(0)
+    queue._flows.link.lanes._lock.release()
+    out._changed.release()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    out.send(b"parent")
+    out.close()
+    print(*[record.text for record in queue.read("t")], sep=",")
+    queue.close()
+"""
+
+
+def test_a_producer_belongs_to_the_process_that_opened_it(node):
+    command = [sys.executable, "-c", textwrap.dedent(FORKED_PRODUCER)]
+    command.append(f"quiver://127.0.0.1:{node.port}")
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "0,child,parent\n"
+
+
+def test_those_who_wait_leave_room_for_those_who_send(node):
+    async def scenario() -> None:
+        async with quiver.connect_async(f"quiver://127.0.0.1:{node.port}") as queue:
+            await queue.create_topic("t")
+            await queue.create_topic("other")
+            waiting = [
+                asyncio.create_task(queue.receive("t", wait=60))
+                for _ in range(limits.POOL_WAITING_MAX + 10)
+            ]
+            await asyncio.sleep(0.5)  # most of them are there, and more than may be
+            await asyncio.wait_for(queue.send("other", b"x"), 30)
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(scenario())
 
 
 # -- addresses -------------------------------------------------------------------------------------

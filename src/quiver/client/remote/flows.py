@@ -8,7 +8,6 @@ from base64 import b64encode
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from secrets import token_hex
-from threading import Lock
 from typing import Any, TypeVar
 
 import msgspec
@@ -28,7 +27,6 @@ from quiver.client.flows import (
     needs_no_settling,
 )
 from quiver.client.remote import tables, wire
-from quiver.client.remote.lanes import Lane
 from quiver.client.remote.link import Link, Reply, Request
 from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch
 from quiver.core.delivery.offsets import merge
@@ -76,8 +74,6 @@ class RemoteFlows(Flows):
         self.durability = durability
         self._handles: dict[str, TopicHandle] = {}
         self._read_topics: dict[int, str] = {}  # names of topics that are read, by their numbers
-        self._lanes: dict[tuple[str, str, str], Lane] = {}  # of producers that are sending
-        self._lanes_lock = Lock()
 
     def now_ms(self) -> int:
         return self.link.now_ms()
@@ -218,12 +214,7 @@ class RemoteFlows(Flows):
         if producer is None:
             return send(batch, None)
         key = handle.name, producer.name, durability
-        with self._lanes_lock:
-            lane = self._lanes.get(key)
-            if lane is None:
-                self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.idle}
-                lane = self._lanes[key] = Lane(send)
-            return lane.add(batch, producer)
+        return self.link.lanes.add(key, send, batch, producer)
 
     def _send(
         self, topic: str, batch: pa.RecordBatch, durability: Durability,
@@ -428,7 +419,11 @@ class RemoteFlows(Flows):
         pending: bool = False,
         limit: int = limits.READ_MESSAGES_MAX,
     ) -> Flow[Page]:
-        name = self._read_topics[topic]
+        name = self._read_topics.get(topic)
+        if name is None:
+            raise LimitExceeded(
+                f"{limits.READ_TOPICS_MAX} other topics were read since this one; begin again"
+            )
         text = wire.write_cursor(wire.Cursor(topic, positions, ends))
         body = {"cursor": text, "limit": limit, "pending": pending}
         table, cursor = yield from self._read(name, body)
@@ -440,7 +435,10 @@ class RemoteFlows(Flows):
         )
         table, about = yield Work(lambda: tables.read(reply, wire.PageAbout))
         cursor = wire.read_cursor(about.cursor)
-        self._read_topics[cursor.topic] = topic
+        self._read_topics.pop(cursor.topic, None)
+        self._read_topics[cursor.topic] = topic  # as the newest
+        if len(self._read_topics) > limits.READ_TOPICS_MAX:
+            self._read_topics.pop(next(iter(self._read_topics)), None)
         return table, cursor
 
     # -- what happened -----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ larger the requests. So a producer keeps its order, and its pace does not depend
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from threading import Lock
 from typing import TypeAlias
 
@@ -21,10 +21,32 @@ from quiver.node.tickets import Ticket
 Waiting: TypeAlias = tuple[pa.RecordBatch, Producer, Ticket[SentMany]]
 
 
+Send: TypeAlias = Callable[[pa.RecordBatch, Producer], Ticket[SentMany]]
+
+
+class Lanes:
+    """The lanes of producers that are sending."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._lanes: dict[Hashable, Lane] = {}
+
+    def add(
+        self, key: Hashable, send: Send, batch: pa.RecordBatch, producer: Producer
+    ) -> Ticket[SentMany]:
+        """Send a batch in the lane of this key."""
+        with self._lock:
+            lane = self._lanes.get(key)
+            if lane is None:
+                self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.idle}
+                lane = self._lanes[key] = Lane(send)
+            return lane.add(batch, producer)
+
+
 class Lane:
     """The batches of one producer."""
 
-    def __init__(self, send: Callable[[pa.RecordBatch, Producer], Ticket[SentMany]]) -> None:
+    def __init__(self, send: Send) -> None:
         self._send = send
         self._lock = Lock()
         self._waiting: deque[Waiting] = deque()
@@ -62,9 +84,10 @@ class Lane:
 
         def tell() -> None:
             nonlocal told
-            if told:  # a ticket may call twice
-                return
-            told = True
+            with self._lock:
+                if told:  # a ticket may call twice, from two threads
+                    return
+                told = True
             for _, _, ticket in together:
                 if answer.error is not None:
                     ticket.fail(answer.error)

@@ -1,4 +1,6 @@
-"""The connection to nodes: a thread with an event loop, one pool, and the rules of trying again.
+"""The connection to nodes: a thread with an event loop, two pools, and the rules of trying again.
+
+What waits for messages has a pool of its own, so that any number of it leaves room for the rest.
 
 A request is tried again by itself if it cannot have arrived (there was no connection), if the node
 says that it did nothing and that waiting helps, or if doing it twice is doing it once (`repeat`).
@@ -28,6 +30,7 @@ import pyarrow as pa
 from quiver import limits
 from quiver.client.remote import wire
 from quiver.client.remote.address import Address
+from quiver.client.remote.lanes import Lanes
 from quiver.errors import (
     InvalidRequest,
     OutcomeUnknown,
@@ -147,9 +150,10 @@ class Link:
         self._lock = Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: Thread | None = None
-        self._session: aiohttp.ClientSession | None = None
+        self._sessions: dict[bool, aiohttp.ClientSession] = {}  # for what waits, and for the rest
         self._tasks: set[asyncio.Task[None]] = set()
         self._at = 0  # the node that answered last
+        self.lanes = Lanes()
 
     def now_ms(self) -> int:
         """The node's time, as far as we know it."""
@@ -285,14 +289,15 @@ class Link:
         return min(self._chance.uniform(longest / 2, longest), left)
 
     async def _try(self, request: Request) -> Reply:
-        if self._session is None:
-            self._session = self._opened()
+        waits = request.wait_seconds > 0
+        if waits not in self._sessions:
+            self._sessions[waits] = self._opened(waits=waits)
         url = self.address.urls[self._at % len(self.address.urls)] + request.path
         timeout = aiohttp.ClientTimeout(
             total=limits.ANSWER_SECONDS_MAX + request.wait_seconds,
             sock_connect=limits.CONNECT_SECONDS_MAX,
         )
-        async with self._session.request(
+        async with self._sessions[waits].request(
             request.method, url, data=_Body(request.body) if request.body else None,
             headers=request.headers, params=request.query, timeout=timeout, allow_redirects=False,
         ) as answer:  # fmt: skip
@@ -303,9 +308,9 @@ class Link:
                 content = _decompressed(content)
             return Reply(answer.status, answer.headers, content)
 
-    def _opened(self) -> aiohttp.ClientSession:
+    def _opened(self, *, waits: bool) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=limits.POOL_CONNECTIONS_MAX,
+            limit=limits.POOL_WAITING_MAX if waits else limits.POOL_CONNECTIONS_MAX,
             keepalive_timeout=limits.POOL_IDLE_SECONDS,
             ssl=True if self._tls is None else self._tls,
         )
@@ -332,8 +337,8 @@ class Link:
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._session is not None:
-            await self._session.close()
+        for session in self._sessions.values():
+            await session.close()
 
 
 async def _attempt(
@@ -373,15 +378,16 @@ def _errors() -> dict[str, type[QuiverError]]:
 
 
 _LINKS: WeakSet[Link] = WeakSet()
-_INHERITED: list[
-    Any
-] = []  # of a parent process; kept, because to let go would close what is its own
+# Loops and connections of parent processes: a few for each link that was in use at a fork. They are
+# kept, because to let go of them would close what is the parent's own.
+_INHERITED: list[Any] = []
 
 
 def _forked() -> None:
     """In a child process threads and connections of the parent are gone, or not ours."""
     for link in list(_LINKS):
-        _INHERITED.append((link._loop, link._session))
+        if link._loop is not None:
+            _INHERITED.append((link._loop, link._sessions))
         link._forget()
 
 
