@@ -33,7 +33,7 @@ from quiver.client.results import (
 from quiver.client.scanning import Scan
 from quiver.client.stock import Stock
 from quiver.client.transaction import Collected, Settleable
-from quiver.errors import QueueClosed, ReceiptExpired
+from quiver.errors import OutcomeUnknown, QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Durability
@@ -724,7 +724,7 @@ class AsyncConsumer:
             await self._task
         waiting = self._stock.emptied()
         if waiting:
-            with suppress(ReceiptExpired):
+            with suppress(ReceiptExpired, OutcomeUnknown):  # leases end by themselves, too
                 await run(self._flows.settle("nack", waiting, delay=0, reason="not taken"))
 
     async def __aenter__(self) -> Self:

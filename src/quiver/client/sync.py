@@ -22,7 +22,7 @@ from quiver.client.results import Delivery, DeliveryBatch, Record, Sent, SentBat
 from quiver.client.scanning import Scan
 from quiver.client.stock import Stock
 from quiver.client.transaction import Collected, Settleable
-from quiver.errors import QueueClosed, ReceiptExpired
+from quiver.errors import OutcomeUnknown, QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Durability
@@ -721,7 +721,7 @@ class Consumer:
         self._thread.join()
         waiting = self._stock.emptied()
         if waiting:
-            with suppress(ReceiptExpired):
+            with suppress(ReceiptExpired, OutcomeUnknown):  # leases end by themselves, too
                 run(self._flows.settle("nack", waiting, delay=0, reason="not taken"))
 
     def __enter__(self) -> Self:

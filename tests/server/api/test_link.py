@@ -14,6 +14,8 @@ import pytest
 import quiver
 from quiver import limits
 from quiver.client.remote.address import parse
+from quiver.client.remote.flows import _many
+from quiver.client.remote.link import Reply
 from tests.server.api.proxies import Wire
 from tests.server.nodes import Node, start_node
 
@@ -215,6 +217,26 @@ def test_a_producer_that_does_not_know_what_is_stored_sends_no_more(node, wire):
         assert [record.text for record in queue.read("t")] == ["zero", "A", "B"]
 
 
+def test_the_same_in_an_event_loop(node, wire):
+    def cut() -> None:
+        wire.down = True
+
+    async def scenario() -> None:
+        url = f"quiver://127.0.0.1:{wire.port}?patience=0.5"
+        async with quiver.connect_async(url) as queue:
+            await queue.create_topic("t")
+            async with queue.producer("t") as out:
+                wire.lose, wire.after = {b"/batches": 1}, cut
+                await out.send(b"A")
+                with pytest.raises(quiver.ProducerFailed, match="may be stored or not"):
+                    await out.flush()
+                wire.down = False
+                with pytest.raises(quiver.ProducerFailed, match="does not know"):
+                    await out.send(b"B")
+
+    asyncio.run(scenario())
+
+
 def test_batches_in_flight_are_all_reported_or_stored(node, wire):
     def cut() -> None:
         wire.down = True
@@ -274,9 +296,28 @@ def test_another_node_is_asked_if_one_is_not_there(node):
         assert queue.topics() == []
 
 
-def test_something_else_that_speaks_http_is_noticed():
-    with pytest.raises(quiver.InvalidRequest, match="not of a Quiver node"), Other() as port:
+def test_a_connection_that_takes_too_long_was_not_made(node, monkeypatch):
+    """So nothing can have arrived, and another node may be asked, whatever it is."""
+    monkeypatch.setattr(limits, "CONNECT_SECONDS_MAX", 0.2)
+    with Deaf() as port:
+        with quiver.connect(f"quiver://127.0.0.1:{port},127.0.0.1:{node.port}") as queue:
+            queue.create_topic("t")
+            queue._flows.link._at = 0  # type: ignore[attr-defined]  # of a node
+            queue.send("t", b"x")
+            assert queue.stats("t").depth == 1
+        with pytest.raises(quiver.Unreachable):
+            quiver.connect(f"quiver://127.0.0.1:{port}?patience=0.5")
+
+
+@pytest.mark.parametrize("status", [b"404 Not Found", b"200 OK"])
+def test_something_else_that_speaks_http_is_noticed(status):
+    with pytest.raises(quiver.InvalidRequest, match="not of a Quiver node"), Other(status) as port:
         quiver.connect(f"quiver://127.0.0.1:{port}?patience=1")
+
+
+def test_what_was_sent_and_answered_with_nonsense_may_be_stored():
+    with pytest.raises(quiver.OutcomeUnknown):
+        _many(Reply(200, {}, b"\xff<html>"))
 
 
 def test_a_client_outlives_its_node(tmp_path):
@@ -439,6 +480,9 @@ def test_commands_work_on_a_node(node):
 class Other:
     """A server that answers everything with a page."""
 
+    def __init__(self, status: bytes) -> None:
+        self._status = status
+
     def __enter__(self) -> int:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._pool = ThreadPoolExecutor(1)
@@ -449,8 +493,25 @@ class Other:
         near, _ = self._listener.accept()
         with near:
             near.recv(10_000)
-            near.sendall(b"HTTP/1.1 404 Not Found\r\ncontent-length: 5\r\n\r\nhello")
+            near.sendall(b"HTTP/1.1 " + self._status + b"\r\ncontent-length: 5\r\n\r\nhello")
 
     def __exit__(self, *_: object) -> None:
         self._listener.close()
         self._pool.shutdown()
+
+
+class Deaf:
+    """A port where connections are asked for and never made."""
+
+    def __enter__(self) -> int:
+        self._sockets = [socket.socket() for _ in range(6)]
+        self._sockets[0].bind(("127.0.0.1", 0))
+        self._sockets[0].listen(0)
+        for one in self._sockets[1:]:
+            one.setblocking(False)
+            one.connect_ex(self._sockets[0].getsockname())
+        return int(self._sockets[0].getsockname()[1])
+
+    def __exit__(self, *_: object) -> None:
+        for one in self._sockets:
+            one.close()
