@@ -83,6 +83,8 @@ HEAD_BYTES_MAX: Final = 64 * KIB  # address and headers of a request
 BODY_PAUSE_SECONDS_MAX: Final = 20.0  # between two pieces of a request's body
 BODY_BYTES_PER_SECOND_MIN: Final = 4 * KIB  # a body that comes more slowly than this is cut, after
 # one such pause that everybody is granted
+BODY_SECONDS_MAX: Final = 600.0  # for all of a body, however lively it is
+BODY_FREE_BYTES: Final = 32 * KIB  # of a body do not count as in flight: acks get through always
 BODY_AHEAD_BYTES: Final = 256 * KIB  # of a body are read before somebody has asked for it
 ANSWER_PAUSE_SECONDS_MAX: Final = 30.0  # in which a client reads nothing of its answer
 LINGER_SECONDS_MAX: Final = 2.0  # a body that was refused may go on so long, so that its sender
@@ -97,6 +99,9 @@ IN_FLIGHT_BYTES_MAX: Final = (
     512 * MIB
 )  # bodies of requests, and of answers that nobody reads, in all
 UNPACKERS_MAX: Final = 2  # bodies decompressed at a time: zstd may need 128 MiB for one
+THREADS_MAX: Final = 32  # of a node, for reading and decoding batches, large JSON, compression
+SQL_QUERIES_MAX: Final = 2  # questions and conditions in SQL that a node works on at a time
+SQL_SECONDS_MAX: Final = 30.0  # for a question, or for a condition on one page of messages
 READY_SECONDS_MAX: Final = 2.0  # a queue that is ready answers a question in this time
 HOSTS_REMEMBERED_MAX: Final = (
     64  # names in Host headers, of which it is known whether they are addresses

@@ -95,6 +95,15 @@ def test_a_body_that_only_trickles_is_cut(hasty: Node, connect: Connect):
     assert raw.answer().status == 408
 
 
+def test_a_body_that_never_ends_is_cut_however_lively_it_is(tmp_path: Path, connect: Connect):
+    env = {"QUIVER_BOUNDS_BODY_SECONDS": "1"}
+    with start_node(tmp_path, env=env, module="tests.server.testing_node") as node:
+        raw = connect(node)
+        raw.send(b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n\r\n")
+        raw.trickle(bytes(2_000), pause=0.05)
+        assert raw.answer().status == 408
+
+
 def test_a_body_that_comes_in_pieces_is_taken(hasty: Node, connect: Connect):
     raw = connect(hasty)
     raw.send(b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 100000\r\n\r\n")
@@ -249,6 +258,7 @@ def test_gzip_may_have_several_members(patient: Node, connect: Connect):
         ("deflate", zlib.compress(b"abc")),
         ("gzip, gzip", gzip.compress(gzip.compress(b"abc"))),
     ],
+    ids=["no gzip", "no end", "rubbish after", "no zstd", "no end of zstd", "deflate", "twice"],
 )
 def test_bodies_that_cannot_be_unpacked_are_refused(
     patient: Node, connect: Connect, name: str, body: bytes
@@ -299,13 +309,18 @@ def test_one_address_may_have_only_its_share(tmp_path: Path, connect: Connect):
 def test_bodies_share_a_bound(tmp_path: Path, connect: Connect):
     with start_node(tmp_path, env=SMALL, module="tests.server.testing_node") as node:
         first, second = connect(node), connect(node)
-        first.send(b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n")
-        first.send(b"expect: 100-continue\r\n\r\n")
-        assert first.answer().status == 100  # it has its share now
-        answer = second.ask("POST", "/test/count", bytes(200_000))
+        first.send(
+            b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n\r\n"
+        )
+        assert second.ask("POST", "/test/count", bytes(200_000)).body == b"200000", "only announced"
+        first.send(bytes(899_999))
+        while (answer := second.ask("POST", "/test/count", bytes(200_000))).status == 200:
+            pass
         assert (answer.status, answer.problem["code"]) == (429, "overloaded")
         assert answer.headers["retry-after"] == "1"
-        first.send(bytes(900_000))
+        small = bytes(limits.BODY_FREE_BYTES)
+        assert second.ask("POST", "/test/count", small).status == 200, "acks get through"
+        first.send(b"x")
         assert first.answer().body == b"900000"
         assert second.ask("POST", "/test/count", bytes(200_000)).body == b"200000"
 
@@ -314,11 +329,11 @@ def test_answers_that_nobody_reads_count_too(tmp_path: Path, connect: Connect):
     with start_node(tmp_path, env=SMALL, module="tests.server.testing_node") as node:
         reader, sender = connect(node), connect(node)
         reader.request("GET", "/test/large?bytes=20000000")
-        while (answer := sender.ask("POST", "/test/count", b"abc")).status == 200:
+        while (answer := sender.ask("POST", "/test/count", bytes(100_000))).status == 200:
             pass
         assert (answer.status, answer.problem["code"]) == (429, "overloaded")
         assert len(reader.answer().body) == 20_000_000
-        while sender.ask("POST", "/test/count", b"abc").status == 429:
+        while sender.ask("POST", "/test/count", bytes(100_000)).status == 429:
             pass
 
 

@@ -6,7 +6,7 @@ pool.
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Generator, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -57,8 +57,11 @@ async def finished(ticket: Ticket[Any]) -> None:
         raise
 
 
-async def run(flow: Generator[Any, Any, T]) -> T:
-    """Drive a flow in this event loop."""
+async def run(
+    flow: Generator[Any, Any, T],
+    work: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread,
+) -> T:
+    """Drive a flow in this event loop; `work` does in a thread what would hold it up."""
     answer: Any = None
     error: BaseException | None = None
     while True:
@@ -76,7 +79,7 @@ async def run(flow: Generator[Any, Any, T]) -> T:
                 case Pause():
                     await asyncio.sleep(step.seconds)
                 case Work():
-                    answer = await asyncio.to_thread(step.do)
+                    answer = await work(step.do)
         except Exception as problem:  # noqa: BLE001  # the flow decides what to do about it
             error = problem
 

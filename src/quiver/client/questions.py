@@ -1,12 +1,13 @@
 """The flow of `sql`: what a query names is loaded, then the query is asked."""
 
+from collections.abc import Container
 from functools import partial
 
 import pyarrow as pa
 
-from quiver.client.flows import Flow, Flows, Work
+from quiver.client.flows import Flow, Flows, Place, Work
 from quiver.client.scanning import Scan
-from quiver.client.sql import SELECTED, Question, columns_of, empty, refusing
+from quiver.client.sql import SELECTED, Question, Session, columns_of, empty, refusing
 from quiver.errors import InvalidRequest, TopicNotFound
 
 LEDGER = "ledger"
@@ -47,8 +48,12 @@ def _load(flows: Flows, question: Question, name: str, parts: tuple[str, ...]) -
         while scan.more:
             page, pending = yield from scan.marked()
             table = yield from scan.table(page)
-            yield Work(partial(session.insert, stored, columns_of(table, pending)))
-        session.show(stored, parts, SELECTED)
+            yield Work(partial(_insert, session, stored, table, pending))
+        yield Work(lambda: session.show(stored, parts, SELECTED))
+
+
+def _insert(session: Session, stored: str, table: pa.Table, pending: Container[Place]) -> None:
+    session.insert(stored, columns_of(table, pending))
 
 
 def _load_ledger(flows: Flows, question: Question) -> Flow[None]:
@@ -59,4 +64,4 @@ def _load_ledger(flows: Flows, question: Question) -> Flow[None]:
         stored: str = yield Work(lambda: session.create(reader.schema.empty_table()))
         while (batch := (yield Work(lambda: next(reader, None)))) is not None:
             yield Work(partial(session.insert, stored, pa.Table.from_batches([batch])))
-        session.show(stored, (LEDGER,), "*")
+        yield Work(lambda: session.show(stored, (LEDGER,), "*"))

@@ -21,18 +21,15 @@ async def read_body(request: Request, limit: int) -> bytes:
     """The whole body, decompressed, of at most `limit` bytes; more is refused as early as possible."""
     held: Held = request.scope["quiver.held"]
     announced = request.headers.get("content-length", "")
-    expected = int(announced) if announced.isdecimal() else 0
-    if expected > limit:
+    if announced.isdecimal() and int(announced) > limit:
         raise _too_large(limit)
-    held.add(expected)
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
         if len(body) > limit:
             raise _too_large(limit)
-        if len(body) > expected:  # it comes in chunks, and nobody knows how many
-            held.add(len(body) - expected)
-            expected = len(body)
+        if len(body) > limits.BODY_FREE_BYTES:
+            held.add(len(body) - held.nbytes)  # what is there, not what was announced
     encoding = request.headers.get("content-encoding", "identity").strip().lower()
     if encoding in ("identity", ""):
         return bytes(body)
@@ -41,7 +38,8 @@ async def read_body(request: Request, limit: int) -> bytes:
         raise InvalidRequest(f"Content-Encoding {encoding[:40]!r} is not known; use gzip or zstd")
     async with _unpacking:
         unpacked = await asyncio.to_thread(unpack, bytes(body), limit)
-    held.add(len(unpacked))
+    if len(unpacked) > limits.BODY_FREE_BYTES:
+        held.add(len(unpacked))
     return unpacked
 
 

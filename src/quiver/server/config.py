@@ -36,6 +36,7 @@ class Bounds(Section, frozen=True):
 
     head_seconds: Seconds = limits.HEAD_SECONDS_MAX
     body_pause_seconds: Seconds = limits.BODY_PAUSE_SECONDS_MAX
+    body_seconds: Seconds = limits.BODY_SECONDS_MAX
     answer_pause_seconds: Seconds = limits.ANSWER_PAUSE_SECONDS_MAX
     idle_seconds: Seconds = limits.IDLE_SECONDS_MAX
     drain_seconds: Seconds = limits.DRAIN_SECONDS_MAX

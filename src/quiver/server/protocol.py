@@ -170,7 +170,7 @@ class Connection(HttpToolsProtocol):
         self._doing = Doing.BODY
         self._body_bytes = 0
         self._body_since = self.loop.time()
-        self._deadline = self._body_since + self._bounds.body_pause_seconds
+        self._await_body(self._body_since)
 
     def on_body(self, body: bytes) -> None:
         if self.cycle.response_complete:
@@ -181,7 +181,13 @@ class Connection(HttpToolsProtocol):
             self.flow.pause_reading()
         self._body_bytes += len(body)
         granted = self._body_since + self._body_bytes / limits.BODY_BYTES_PER_SECOND_MIN
-        self._deadline = min(granted, self.loop.time()) + self._bounds.body_pause_seconds
+        self._await_body(min(granted, self.loop.time()))
+
+    def _await_body(self, since: float) -> None:
+        """More of the body must come, and all of it must have come in time."""
+        self._deadline = min(
+            since + self._bounds.body_pause_seconds, self._body_since + self._bounds.body_seconds
+        )
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():

@@ -15,6 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.utils import formatdate
 from typing import Any, Final
@@ -35,7 +36,7 @@ from quiver.errors import (
 )
 from quiver.model.units import milliseconds
 from quiver.node.shard import Shard
-from quiver.server import logs, memory, systemd
+from quiver.server import logs, memory, questions, systemd
 from quiver.server.app import make_app
 from quiver.server.auth import ACCESS_FILE, Certificate, Guard, Tls, Watch
 from quiver.server.config import Bounds, Config
@@ -92,6 +93,7 @@ class Node:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_end, number)
+        loop.set_default_executor(ThreadPoolExecutor(limits.THREADS_MAX, "quiver"))
         watch = Watch(self._guard, *([self._tls] if self._tls is not None else []))
         loop.add_signal_handler(signal.SIGHUP, watch.now)
         with bound(self._config) as listener:
@@ -112,6 +114,7 @@ class Node:
         logs.event("stopped", failed=self._failure is not None)
         code = FAILED if self._failure is not None else 0
         loop.call_later(TICK_SECONDS, os._exit, code)  # if a thread does not end: a question in SQL
+        await asyncio.to_thread(questions.close)
         return code
 
     async def _listen(self, queue: AsyncQueue, listener: socket.socket) -> asyncio.Server:
@@ -145,8 +148,8 @@ class Node:
         """What must be looked after now and then."""
         yield every(0, watch.look)  # which waits by itself
         bounds = self._config.bounds
-        shortest = min(bounds.head_seconds, bounds.body_pause_seconds, bounds.idle_seconds,
-                       bounds.answer_pause_seconds)  # fmt: skip
+        shortest = min(bounds.head_seconds, bounds.body_pause_seconds, bounds.body_seconds,
+                       bounds.idle_seconds, bounds.answer_pause_seconds)  # fmt: skip
         yield every(min(TICK_SECONDS, shortest / 4), self._look)
         watchdog_seconds = systemd.watchdog_seconds()
         if watchdog_seconds is not None:

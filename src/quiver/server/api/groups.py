@@ -5,14 +5,15 @@ from typing import Any
 
 from quiver import limits
 from quiver.batches.output import table
-from quiver.client import arguments
+from quiver.client import arguments, moving
 from quiver.client.aio import run
-from quiver.client.flows import StoredPage
+from quiver.client.flows import Flow, StoredPage
 from quiver.client.remote import wire
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Commit, Discard, Heartbeat, Join, Leave, Pick, Redrive
 from quiver.model.replies import Assigned
 from quiver.model.units import milliseconds
+from quiver.server import questions
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Stream
 from quiver.server.api.messages import Some, ranges_in, some
@@ -112,16 +113,24 @@ def offsets_in(offsets: dict[int, int]) -> dict[int, int]:
 async def redrive(call: Call, body: wire.RedriveIn) -> wire.Count:
     if body.to is not None:
         call.principal.demand("send", body.to)
-    work = call.queue.redrive(
-        call.topic, where=body.where, to=body.to, rate=body.rate, limit=body.limit,
-        dry_run=body.dry_run,
+    target = await run(call.flows.target(body.to))
+    flow = moving.move(
+        call.flows, call.topic, lambda number, picks: Redrive(number, picks, target), body.where,
+        rate=body.rate, limit=body.limit, dry_run=body.dry_run,
     )  # fmt: skip
-    return wire.Count(count=await until_gone(call.request, work))
+    return wire.Count(count=await _moved(call, flow, body.where))
 
 
 async def discard(call: Call, body: wire.DiscardIn) -> wire.Count:
-    work = call.queue.discard(call.topic, where=body.where, limit=body.limit, dry_run=body.dry_run)
-    return wire.Count(count=await until_gone(call.request, work))
+    flow = moving.move(
+        call.flows, call.topic, Discard, body.where, limit=body.limit, dry_run=body.dry_run
+    )
+    return wire.Count(count=await _moved(call, flow, body.where))
+
+
+async def _moved(call: Call, flow: Flow[int], where: str | None) -> int:
+    work = run(flow) if where is None else questions.choose(flow)
+    return await until_gone(call.request, work)
 
 
 async def move(call: Call, body: wire.MoveIn) -> wire.Count:

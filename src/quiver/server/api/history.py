@@ -8,10 +8,13 @@ import pyarrow.compute as pc
 
 from quiver import limits
 from quiver.client.flows import untold
+from quiver.client.questions import ask
 from quiver.client.remote import wire
 from quiver.errors import LimitExceeded
+from quiver.server import questions
 from quiver.server.api.endpoint import Call, Stream
 from quiver.server.auth import EVERY_TOPIC
+from quiver.server.requests import until_gone
 
 
 class LedgerQuery(wire.Shape, frozen=True):
@@ -46,7 +49,7 @@ async def trace(call: Call) -> Any:
 
 
 async def sql(call: Call, body: wire.Question) -> Any:
-    answer = await call.queue.sql(body.query)
+    answer = await until_gone(call.request, questions.answer(ask(call.flows, body.query)))
     return Stream(answer) if call.arrow else await asyncio.to_thread(rows, answer)
 
 
