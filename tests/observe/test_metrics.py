@@ -15,6 +15,7 @@ from prometheus_client.openmetrics.parser import (
 import quiver
 from quiver import limits
 from quiver.core.delivery.reasons import REST, Reasons, kind_of
+from quiver.model.stats import StorageStats
 from quiver.server.metrics import FAMILIES, OTHER, Metrics
 from tests.observe.scraping import samples, scrape, value
 from tests.server.nodes import Node
@@ -78,16 +79,22 @@ def test_topics_and_groups_are_told_as_they_are(scraped: Scraped):
     assert third.attempt == 1
 
 
+def files_of(queue: quiver.Queue) -> StorageStats:
+    found = queue.overview().storage
+    assert found is not None
+    return found
+
+
 def test_syncs_and_reasons_count_what_happens_while_the_queue_is_open(tmp_path: Path):
     with quiver.connect(tmp_path) as queue:
         queue.create_topic("jobs", max_attempts=1)
-        before = sum(queue.overview().storage.sync_counts)
+        before = sum(files_of(queue).sync_counts)
         queue.send_batch("jobs", [b"a", b"b"])
         for delivery in queue.receive("jobs", max_messages=2):
             delivery.nack(reason=f"KeyError: 'amount' in {delivery.id}")
         overview = queue.overview()
-        assert sum(overview.storage.sync_counts) == before + 4
-        assert overview.storage.sync_seconds > 0
+        assert sum(files_of(queue).sync_counts) == before + 4
+        assert files_of(queue).sync_seconds > 0
         assert overview.reasons == {"KeyError": 2}
         assert overview.dead_letter_topics == ("jobs.dlq",)
     with quiver.connect(tmp_path) as queue:
