@@ -542,7 +542,7 @@ class AsyncProducer:
         )  # fmt: skip
         if self._closed:
             raise QueueClosed("the producer is closed; open another")
-        self._outbox.demand_ours()
+        self._outbox.owner.demand()
         self._outbox.add(row)
         if self._outbox.rows == 1:
             self._cancel_timer()
@@ -553,7 +553,7 @@ class AsyncProducer:
 
     async def flush(self) -> None:
         """Return when everything sent so far is stored."""
-        self._outbox.demand_ours()
+        self._outbox.owner.demand()
         self._outbox.submit()
         await self._wait(all_of_them=True)
 
@@ -569,7 +569,7 @@ class AsyncProducer:
 
     async def aclose(self) -> None:
         """Flush and end; in a forked process there is nothing to end."""
-        if self._opened is None or self._closed or self._opened.inherited:
+        if self._opened is None or self._closed or self._opened.owner.gone:
             return
         self._closed = True  # from here on nothing is taken
         self._cancel_timer()
@@ -648,6 +648,7 @@ class AsyncConsumer:
         """The next message; None if none came within `wait` (None: for ever) or it was closed."""
         if self._task is None:
             raise QueueClosed("the consumer is not open; use `async with queue.consumer(…)`")
+        self._stock.owner.demand()
         seconds = None if wait is None else milliseconds(wait, "wait") / 1000
         try:
             async with asyncio.timeout(seconds), self._changed:
@@ -718,7 +719,7 @@ class AsyncConsumer:
 
     async def aclose(self) -> None:
         """Stop receiving, and give back what was not taken."""
-        if self._closed:
+        if self._closed or self._stock.owner.gone:
             return
         async with self._changed:
             self._closed = True

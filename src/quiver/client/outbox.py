@@ -1,6 +1,5 @@
 """What a producer has collected and what it has submitted: the part that knows no waiting."""
 
-import os
 from collections import deque
 from typing import Any, Final
 
@@ -8,6 +7,7 @@ from quiver import limits
 from quiver.batches.rows import Row
 from quiver.client import arguments
 from quiver.client.flows import Flow, Flows, sent_batch
+from quiver.client.owner import Owner
 from quiver.errors import OutcomeUnknown, ProducerFailed, QueueClosed, QuiverError
 from quiver.model.commands import Producer
 from quiver.model.message import Message
@@ -27,6 +27,7 @@ class Outbox:
     ) -> None:  # fmt: skip
         self.sequence = sequence  # messages this producer's name has had submitted
         self.confirmed = 0  # messages of this producer that are stored
+        self.owner = Owner("producer")
         self._flows = flows
         self._topic = topic
         self._durability: Durability = durability
@@ -39,28 +40,11 @@ class Outbox:
         self._pending: deque[tuple[Ticket[SentMany], list[Row], int]] = deque()
         self._pending_bytes = 0
         self._lost: OutcomeUnknown | None = None  # why nobody knows what is stored
-        self._pid = os.getpid()
 
     @property
     def rows(self) -> int:
         """How many messages wait to be sent."""
         return len(self._rows)
-
-    @property
-    def inherited(self) -> bool:
-        """Whether this process was forked from the one that opened the producer."""
-        return os.getpid() != self._pid
-
-    def demand_ours(self) -> None:
-        """Refuse a forked process, before it waits for a lock that nobody gives back there.
-
-        Both would send under the same numbers, and one's messages would pass for the other's.
-        """
-        if self.inherited:
-            raise QueueClosed(
-                "this process was forked from the one that opened the producer, and only that one "
-                "may use it: open another after forking"
-            )
 
     def add(self, row: Row) -> None:
         """Collect a message; a full batch is submitted."""

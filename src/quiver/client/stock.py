@@ -6,6 +6,7 @@ from typing import Any, Generic, TypeVar
 
 from quiver import limits
 from quiver.client import arguments
+from quiver.client.owner import Owner
 from quiver.client.results import Leased
 from quiver.errors import InvalidRequest
 
@@ -25,6 +26,7 @@ class Stock(Generic[L]):
         self.lease_seconds = arguments.lease_ms(lease) / 1000
         self._most = arguments.whole(most, "prefetch", 1, limits.RECEIVE_MESSAGES_MAX)
         self._keep = keep
+        self.owner = Owner("consumer")
         self._waiting: deque[tuple[L, float]] = deque()
         self._taken: dict[tuple[int, int, int], L] = {}
         self._kept = 0.0  # when leases were last made longer

@@ -511,7 +511,7 @@ class Producer:
             body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
             dedup_id=dedup_id,
         )  # fmt: skip
-        self._outbox.demand_ours()
+        self._outbox.owner.demand()
         with self._changed:
             if self._closed:
                 raise QueueClosed("the producer is closed; open another")
@@ -524,7 +524,7 @@ class Producer:
 
     def flush(self) -> None:
         """Return when everything sent so far is stored."""
-        self._outbox.demand_ours()
+        self._outbox.owner.demand()
         with self._changed:
             self._outbox.submit()
             self._wait(all_of_them=True)
@@ -547,7 +547,7 @@ class Producer:
 
     def close(self) -> None:
         """Flush and end; in a forked process there is nothing to end."""
-        if self._outbox.inherited:
+        if self._outbox.owner.gone:
             return
         try:
             with self._changed:
@@ -640,6 +640,7 @@ class Consumer:
     def get(self, *, wait: float | str | None = None) -> Delivery | None:
         """The next message; None if none came within `wait` (None: for ever) or it was closed."""
         until = None if wait is None else time.monotonic() + milliseconds(wait, "wait") / 1000
+        self._stock.owner.demand()
         with self._changed:
             while True:
                 delivery = self._stock.take(time.monotonic())
@@ -712,7 +713,9 @@ class Consumer:
         run(self._flows.settle(action, items, **options))
 
     def close(self) -> None:
-        """Stop receiving, and give back what was not taken."""
+        """Stop receiving, and give back what was not taken; in a forked process that is not ours."""
+        if self._stock.owner.gone:
+            return
         with self._changed:
             if self._closed:
                 return

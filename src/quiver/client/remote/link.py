@@ -228,12 +228,8 @@ class Link:
         try:
             value = convert(await self._persist(request))
         except asyncio.CancelledError:
-            why = "the queue was closed while this waited for its answer"
-            asking = request.method == "GET" or request.wait_seconds
             ticket.fail(
-                QueueClosed(why)
-                if asking
-                else OutcomeUnknown(f"{why}: it may have been done or not")
+                QueueClosed("the queue was closed before the answer: it may have been done or not")
             )
             raise
         except QuiverError as error:
