@@ -10,6 +10,7 @@ there keep them, and free places go to the busiest. All others are summed up (ag
 
 import asyncio
 from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import nlargest
 from itertools import accumulate
@@ -74,6 +75,7 @@ AGES = Family(
     "From when a message was stored until it was delivered through this node.", ("topic",),
 )  # fmt: skip
 CONNECTIONS = Family("quiver_connections", "gauge", "Open connections of clients.")
+WAITING = Family("quiver_receives_waiting", "gauge", "Receives that wait for messages.")
 TOPICS = Family("quiver_topics", "gauge", "Topics there are.")
 BUILD = Family(
     "quiver_build_info", "gauge", "Always 1; the label says which version.", ("version",)
@@ -157,8 +159,8 @@ OF_FILES: Final = (
     Family("quiver_disk_free_bytes", "gauge", "What is free of it.", (), "disk_free_bytes"),
 )  # fmt: skip
 FAMILIES: Final = (
-    REQUESTS, DURATIONS, RECEIVED, ANSWERED, AGES, CONNECTIONS, BUILD, TOPICS, *OF_TOPIC, *OF_GROUP,
-    LETTERS, REASONS, *OF_FILES, SYNCS,
+    REQUESTS, DURATIONS, RECEIVED, ANSWERED, AGES, CONNECTIONS, WAITING, BUILD, TOPICS, *OF_TOPIC,
+    *OF_GROUP, LETTERS, REASONS, *OF_FILES, SYNCS,
 )  # fmt: skip
 
 
@@ -172,6 +174,7 @@ class Metrics:
         self._answered: dict[str, int] = {}
         self._ages: dict[str, Histogram] = {}
         self._count_connections: Callable[[], int] = lambda: 0
+        self._waiting = 0
         self._topics = _Places(limits.METRIC_TOPICS_MAX)
         self._groups = _Places(limits.METRIC_GROUPS_MAX)
         self._rest = _Rest()
@@ -209,6 +212,15 @@ class Metrics:
         """Ask `count` how many connections are open, when somebody looks."""
         self._count_connections = count
 
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Around a receive that waits."""
+        self._waiting += 1
+        try:
+            yield
+        finally:
+            self._waiting -= 1
+
     async def expose(self, queue: AsyncQueue, accept: str = "") -> tuple[bytes, str]:
         """The body and content type of /metrics, as the Accept header asks for."""
         async with self._looking:
@@ -245,6 +257,7 @@ class Metrics:
             answered=dict(self._answered),
             ages={key: found.copy() for key, found in self._ages.items()},
             connections=self._count_connections(),
+            waiting=self._waiting,
         )
 
 
@@ -303,6 +316,7 @@ class _Page:
     answered: dict[str, int]
     ages: dict[str, Histogram]
     connections: int
+    waiting: int
 
     def collect(self) -> Iterator[Metric]:
         """What the encoders of prometheus_client ask for."""
@@ -312,6 +326,7 @@ class _Page:
         yield _values(ANSWERED, {(door,): count for door, count in self.answered.items()})
         yield _histograms(AGES, {(topic,): age for topic, age in self.ages.items()})
         yield _values(CONNECTIONS, {(): self.connections})
+        yield _values(WAITING, {(): self.waiting})
         yield _values(BUILD, {(quiver.__version__,): 1})
         yield _values(TOPICS, {(): len(self.overview.topics)})
         yield from self._of_topics()

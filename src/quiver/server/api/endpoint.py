@@ -1,7 +1,7 @@
 """What an endpoint is: a row of the table from which routes, checks and the description are made."""
 
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -36,9 +36,14 @@ class Call:
         """The verbs below the queue's, for what only a node needs."""
         return self.context.queue._flows
 
-    def waiting(self, wait: float | str) -> AbstractContextManager[None]:
+    @contextmanager
+    def waiting(self, wait: float | str) -> Iterator[None]:
         """Around a receive that waits, which a principal may have only so many of."""
-        return self.principal.waiting() if wait else nullcontext()
+        if not wait:
+            yield
+            return
+        with self.principal.waiting(), self.context.metrics.waiting():
+            yield
 
     def name(self, what: str) -> str:
         """A part of the path."""

@@ -95,7 +95,7 @@ async def _receive(
 
     got = await receive(0)
     if not got and wait:
-        with call.principal.waiting():
+        with call.principal.waiting(), call.service.context.metrics.waiting():
             got = await until_gone(call.request, receive(wait))
     if got and not visibility:
         await run(flows.settle("nack", got, delay=0))
