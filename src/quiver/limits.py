@@ -122,6 +122,7 @@ API_ROWS_MAX: Final = 10_000  # of a table as JSON; as Arrow there may be more
 ARROW_MESSAGES_MAX: Final = 1_024  # schema, dictionaries and batches of one stream from outside
 ARROW_HEAD_BYTES_MAX: Final = 64 * KIB  # of each: ours need a few hundred
 INLINE_BYTES_MAX: Final = 32 * KIB  # decoded in the event loop; more goes to a thread
+INLINE_ROWS_MAX: Final = 500  # receipts and ranges that are understood there
 COMPRESS_BYTES_MIN: Final = 4 * KIB  # smaller bodies are sent as they are
 
 # -- the client of a node --------------------------------------------------------------------------

@@ -142,3 +142,23 @@ def test_the_description_names_every_endpoint(api):
         (method.upper(), path) for path, item in description["paths"].items() for method in item
     }
     assert described == {(endpoint.method, endpoint.path) for endpoint in ENDPOINTS}
+
+
+def test_json_has_many_messages_and_receipts_but_not_any_number(api):
+    api("PUT", "/v1/topics/t")
+    many = limits.API_ROWS_MAX
+    api("POST", "/v1/topics/t/batches", {"messages": [{"body": "x"}] * many})
+    path = "/v1/topics/t/groups/g/receive"
+    status, refused, _ = api("POST", path, {"max_messages": many + 1})
+    assert (status, refused["code"]) == (400, "invalid_request")
+    assert "application/vnd.apache.arrow.stream" in refused["detail"]
+    receipts: list[str] = []
+    while len(receipts) < many:
+        got = api("POST", path, {"max_messages": many, "lease": 100})[1]["messages"]
+        assert got, "all of it is there"
+        receipts += [message["receipt"] for message in got]
+    body = {"action": "ack", "receipts": [*receipts, receipts[0]]}
+    assert api("POST", "/v1/settle", body)[1]["code"] == "invalid_request"
+    assert api("POST", "/v1/transactions", {"settle": [body]})[1]["code"] == "invalid_request"
+    body = {"action": "ack", "receipts": receipts}
+    assert api("POST", "/v1/settle", body)[1] == {"count": many}

@@ -1,5 +1,6 @@
 """What an endpoint is: a row of the table from which routes, checks and the description are made."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -61,6 +62,11 @@ class Call:
     @property
     def member(self) -> str:
         return self.name("member")
+
+
+async def written(make: Callable[[], Any]) -> bytes:
+    """An answer in JSON that may be long, made and written off the event loop."""
+    return await asyncio.to_thread(lambda: wire.write_json(make()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from quiver.model.replies import Assigned
 from quiver.model.units import milliseconds
 from quiver.server import questions
 from quiver.server.api import arrow
-from quiver.server.api.endpoint import Call, Stream
+from quiver.server.api.endpoint import Call, Stream, written
 from quiver.server.api.messages import Some, ranges_in, some
 from quiver.server.requests import until_gone
 
@@ -81,10 +81,11 @@ async def fetch(call: Call, body: wire.FetchIn) -> Any:
     if isinstance(page, StoredPage):  # all of it: a commit settles everything before its offsets
         found = await asyncio.to_thread(lambda: some(page, page.source.pieces()))
     if call.arrow:
-        return Stream(
-            arrow.slim(table(found.pieces, with_where=True)), wire.FetchAbout(ahead=found.ahead)
-        )
-    return wire.Fetched(messages=found.messages(call.topic), ahead=found.ahead)
+        made = await asyncio.to_thread(lambda: arrow.slim(table(found.pieces, with_where=True)))
+        return Stream(made, wire.FetchAbout(ahead=found.ahead))
+    return await written(
+        lambda: wire.Fetched(messages=found.messages(call.topic), ahead=found.ahead)
+    )
 
 
 async def commit(call: Call, body: wire.CommitIn) -> Assigned:

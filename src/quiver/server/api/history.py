@@ -1,6 +1,5 @@
 """What happened, and questions in SQL: tables, as Arrow or as rows in JSON."""
 
-import asyncio
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +11,7 @@ from quiver.client.questions import ask
 from quiver.client.remote import wire
 from quiver.errors import LimitExceeded
 from quiver.server import questions
-from quiver.server.api.endpoint import Call, Stream
+from quiver.server.api.endpoint import Call, Stream, written
 from quiver.server.auth import EVERY_TOPIC
 from quiver.server.requests import until_gone
 
@@ -31,7 +30,7 @@ async def ledger(call: Call) -> Any:
     reader = await call.queue.ledger_reader(query.topic, start=query.start, end=query.end)
     if call.arrow:
         return Stream(reader)
-    return await asyncio.to_thread(_rows_of, reader)
+    return await written(lambda: _rows_of(reader))
 
 
 async def trace(call: Call) -> Any:
@@ -45,12 +44,12 @@ async def trace(call: Call) -> Any:
         raise untold(message)
     if len(readable) < len(topics):
         story = story.filter(pc.is_in(story["topic"], pa.array(readable, story["topic"].type)))
-    return Stream(story) if call.arrow else await asyncio.to_thread(rows, story)
+    return Stream(story) if call.arrow else await written(lambda: rows(story))
 
 
 async def sql(call: Call, body: wire.Question) -> Any:
     answer = await until_gone(call.request, questions.answer(ask(call.flows, body.query)))
-    return Stream(answer) if call.arrow else await asyncio.to_thread(rows, answer)
+    return Stream(answer) if call.arrow else await written(lambda: rows(answer))
 
 
 def _rows_of(reader: pa.RecordBatchReader) -> wire.Rows:

@@ -27,7 +27,7 @@ from quiver.model.replies import Durability, ProducerOpened, SentMany
 from quiver.model.units import EPOCH
 from quiver.node.receipts import Receipt, tag, text, verify
 from quiver.server.api import arrow
-from quiver.server.api.endpoint import Call, Stream
+from quiver.server.api.endpoint import Call, Stream, written
 from quiver.server.requests import until_gone
 
 Owned: TypeAlias = dict[tuple[int, int], dict[tuple[int, int], list[tuple[int, int]]]]
@@ -125,6 +125,8 @@ def _written(body: bytes) -> str | bytes:
 
 
 async def receive(call: Call, body: wire.ReceiveIn) -> Any:
+    if not call.arrow:
+        _few(body.max_messages, "messages", "ask for fewer, or for Arrow with Accept")
     flow = call.flows.receive(
         call.topic, call.group, body.max_messages, body.lease, body.wait, body.consumer
     )
@@ -134,10 +136,12 @@ async def receive(call: Call, body: wire.ReceiveIn) -> Any:
     for piece in grant.received.slices:
         call.context.metrics.age(call.topic, (now_ms - piece.created_ms) / 1000, piece.count)
     if not call.arrow:
-        found: list[AsyncDelivery] = await asyncio.to_thread(
-            lambda: deliveries(AsyncDelivery, _no_settling, grant, lease)
-        )
-        return wire.Received(messages=[message_out(item) for item in found])
+
+        def received() -> wire.Received:
+            found = deliveries(AsyncDelivery, _no_settling, grant, lease)
+            return wire.Received(messages=[message_out(item) for item in found])
+
+        return await written(received)
     about = wire.LeaseAbout(
         group=lease.group, topic_number=lease.topic_number, group_number=lease.group_number,
         epoch=lease.epoch, deadline_ms=lease.deadline_ms, settled=lease.settled,
@@ -192,7 +196,7 @@ def _lease_of(item: Record) -> dict[str, Any]:
 
 
 async def settle(call: Call, body: wire.SettlePart) -> wire.Count:
-    commands = settles(call, body)
+    commands = await _settles(call, [body])
     await _demand(call, commands)
     refused = await run(call.flows.settle_all(commands))
     total = sum(end - start for one in commands for held in one.held for start, end in held.ranges)
@@ -204,7 +208,7 @@ async def settle(call: Call, body: wire.SettlePart) -> wire.Count:
 
 
 async def transact(call: Call, body: wire.TransactionIn) -> list[SentBatch]:
-    commands = [command for part in body.settle for command in settles(call, part)]
+    commands = await _settles(call, body.settle)
     await _demand(call, commands)
     for part in body.send:
         call.principal.demand("send", arguments.name(part.topic, "topic"))
@@ -228,6 +232,25 @@ async def _demand(call: Call, commands: list[Settle]) -> None:
     """The receipts say which topics it is about."""
     for topic in await run(call.flows.names_of({one.topic: None for one in commands})):
         call.principal.demand("receive", topic)
+
+
+async def _settles(call: Call, parts: list[wire.SettlePart]) -> list[Settle]:
+    count = sum(len(part.receipts) for part in parts)
+    _few(count, "receipts", "settle in several requests, or ranges of a lease that came as Arrow:")
+    pieces = count + sum(len(held.ranges) for part in parts for held in part.held)
+
+    def made() -> list[Settle]:
+        return [command for part in parts for command in settles(call, part)]
+
+    return made() if pieces < limits.INLINE_ROWS_MAX else await asyncio.to_thread(made)
+
+
+def _few(count: int, what: str, instead: str) -> None:
+    if count > limits.API_ROWS_MAX:
+        raise InvalidRequest(
+            f"JSON may have {limits.API_ROWS_MAX:,} {what} at once, not {count:,}; {instead} "
+            f"{wire.ARROW}"
+        )
 
 
 def settles(call: Call, part: wire.SettlePart) -> list[Settle]:
@@ -277,8 +300,8 @@ async def read(call: Call, body: wire.ReadIn) -> Any:
     if call.arrow:
         made = await asyncio.to_thread(lambda: arrow.slim(table(found.pieces, with_where=True)))
         return Stream(made, wire.PageAbout(cursor=text))
-    messages = await asyncio.to_thread(lambda: found.messages(call.topic))
-    return wire.ReadOut(messages=messages, cursor=text if cursor.more else None)
+    more = text if cursor.more else None
+    return await written(lambda: wire.ReadOut(messages=found.messages(call.topic), cursor=more))
 
 
 async def _checked(call: Call, cursor: wire.Cursor) -> wire.Cursor:

@@ -119,7 +119,7 @@ async def _answered(call: Call, endpoint: Endpoint, answer: Any) -> Response:
         return Response(status_code=204)
     if isinstance(answer, Stream):
         return await _streamed(call, answer)
-    body = msgspec.json.encode(answer)
+    body = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
     return await _compressed(call.request, body, wire.JSON)
 
 

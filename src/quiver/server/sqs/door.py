@@ -5,11 +5,12 @@ the address of a GET. Either goes to `/` or to a queue's own URL, `/<account>/<q
 answers too, so nothing but a bug of ours leaves here as an exception.
 """
 
+import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 import msgspec
@@ -35,6 +36,7 @@ UNKNOWN: Final = b"<UnknownOperationException/>\n"
 NOT_ON_QUEUES: Final = ("CreateQueue", "ListQueues")  # which have no queue to be called at
 READING: Final = ("Get", "List")  # how actions begin that change nothing
 
+T = TypeVar("T")
 Action = Callable[[Call, Any], Awaitable[Output | None]]
 
 ACTIONS: Final[dict[str, Action]] = {
@@ -95,8 +97,8 @@ class Door:
             claim = self._context.guard.claim(scope)
             body = await read_body(exchange.request, self._body_max)
             received = len(body)
-            exchange.read(body)
             principal = claim.by(body)
+            await _apart(len(body), exchange.read, body)
             answer = await exchange.answer(body, principal)
         except ClientDisconnect:
             raise
@@ -164,7 +166,8 @@ class Exchange:
         call = self._call(principal)
         if self._target is not None:
             try:
-                request = _DECODERS[self.action].decode(body or b"{}")
+                decode = _DECODERS[self.action].decode
+                request = await _apart(len(body), decode, body or b"{}")
             except (msgspec.DecodeError, RecursionError) as error:
                 raise Fault(
                     "SerializationException", f"The request cannot be read: {error}"
@@ -212,6 +215,13 @@ class _Nothing(Fault):
 
     def __init__(self) -> None:
         super().__init__("UnknownOperationException", "")
+
+
+async def _apart(size: int, do: Callable[[bytes], T], data: bytes) -> T:
+    """Understand something: in a thread, if that takes long."""
+    if size < limits.INLINE_BYTES_MAX:
+        return do(data)
+    return await asyncio.to_thread(do, data)
 
 
 async def _reply(send: Send, answer: Answer, request_id: str) -> None:
