@@ -152,6 +152,13 @@ def test_a_large_body_is_refused_before_it_is_sent(patient: Node, connect: Conne
     assert (answer.status, answer.problem["code"]) == (413, "message_too_large")
 
 
+@pytest.mark.parametrize("path", ["/", "/v1/topics"])
+def test_a_length_may_begin_with_zeros(patient: Node, connect: Connect, path: str):
+    for door in ("GET", "POST"):
+        answer = connect(patient).ask(door, path, content_length="0" * 5_000)
+        assert answer.status < 500, answer.body
+
+
 def test_a_body_that_is_wanted_is_asked_for(patient: Node, connect: Connect):
     raw = connect(patient)
     raw.send(

@@ -17,11 +17,16 @@ STEP_BYTES: Final = 256 * limits.KIB  # decompressed at a time
 _unpacking = asyncio.Semaphore(limits.UNPACKERS_MAX)
 
 
+def announced(request: Request) -> int:
+    """How long the body will be, if its head says so: with any number of zeros before, which HTTP has."""
+    digits = request.headers.get("content-length", "").lstrip("0")
+    return int(digits) if digits.isdecimal() else 0
+
+
 async def read_body(request: Request, limit: int) -> bytes:
     """The whole body, decompressed, of at most `limit` bytes; more is refused as early as possible."""
     held: Held = request.scope["quiver.held"]
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > limit:
+    if announced(request) > limit:
         raise _too_large(limit)
     body = bytearray()
     async for chunk in request.stream():

@@ -28,7 +28,7 @@ from quiver.server.api.endpoint import Call, Endpoint, Stream
 from quiver.server.api.openapi import describe
 from quiver.server.api.table import ENDPOINTS
 from quiver.server.auth import EVERY_TOPIC
-from quiver.server.body import read_body
+from quiver.server.body import announced, read_body
 from quiver.server.context import Context
 from quiver.server.problems import problem
 
@@ -61,7 +61,7 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
                 call, body = await _understood(endpoint, context, request)
                 if isinstance(body, wire.SettlePart):  # acks have figures of their own
                     operation = body.action
-                received = int(request.headers.get("content-length") or 0)
+                received = announced(request)
                 given = () if endpoint.body is None else (body,)
                 answer = await _answered(call, endpoint, await endpoint.handle(call, *given))
             except QuiverError as error:
