@@ -1,5 +1,6 @@
 """The files in deploy/ say what they should; where there is a tool that knows their format, it agrees."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -50,7 +51,7 @@ def test_the_image_is_not_run_by_root_and_knows_whether_it_is_well():
     assert last["USER"] == "10001"
     assert last["VOLUME"] == "/var/lib/quiver"
     assert last["STOPSIGNAL"] == "SIGTERM"
-    assert "/health/ready" in last["HEALTHCHECK"]
+    assert '"doctor", "--ready"' in last["HEALTHCHECK"]
     assert (last["ENTRYPOINT"], last["CMD"]) == ('["quiver"]', '["serve"]')
 
 
@@ -73,13 +74,19 @@ def test_what_the_image_is_made_of_is_there():
 
 def test_the_health_check_is_a_program_that_works(node):
     check = next(rest for name, rest in instructions() if name == "HEALTHCHECK")
-    command = yaml.safe_load(check.partition("CMD ")[2])
-    command[0] = sys.executable
-    command[-1] = command[-1].replace(":7070", f":{node.port}")
-    assert subprocess.run(command, check=False, timeout=30).returncode == 0
+    words = yaml.safe_load(check.partition("CMD ")[2])
+    assert words[0] == "quiver"
+    command = [sys.executable, "-m", "quiver.cli", *words[1:]]
+    env = {**os.environ, "QUIVER_LISTEN": f"0.0.0.0:{node.port}"}
+    assert subprocess.run(command, env=env, check=False, timeout=30).returncode == 0
     node.stop()
-    failed = subprocess.run(command, check=False, timeout=30, stderr=subprocess.DEVNULL)
-    assert failed.returncode == 1
+    done = subprocess.run(command, env=env, check=False, timeout=30, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.startswith("quiver: There is no answer from 127.0.0.1")
+
+
+def test_the_image_can_answer_questions_in_sql():
+    assert any("'.[sql]'" in rest for name, rest in instructions() if name == "RUN")
 
 
 def test_the_compose_file_keeps_the_node_on_this_machine():

@@ -17,11 +17,15 @@ EPILOG = epilog(
         "quiver doctor data",
         "quiver doctor data --json | jq .status",
         "quiver doctor --config /etc/quiver/node.toml",
+        "quiver doctor --ready",
     ],
     "It only reads, so it may be run at any time, also while another process has the queue open. "
-    "Exit code 0: all is well, or there are only warnings; 1: something confirmed is damaged.",
+    "Exit code 0: all is well, or there are only warnings; 1: something confirmed is damaged, or the "
+    "node is not ready. Which node --ready asks is said by --config and by variables such as "
+    "QUIVER_LISTEN, as for quiver serve.",
 )
 DAMAGED: Final = 1
+NOT_READY: Final = 1  # which is what health checks of containers expect
 VERDICTS: Final = {
     "healthy": ("is healthy.", "green"),
     "warnings": ("is sound; see the warnings.", "yellow"),
@@ -37,10 +41,17 @@ def doctor(
         Path | None,
         typer.Option("--config", metavar="FILE", help="Check a node's configuration instead."),
     ] = None,
+    ready: Annotated[
+        bool,
+        typer.Option("--ready", help="Ask the running node on this machine whether it is ready."),
+    ] = False,
     as_json: Json = False,
     data: Data = DATA,
 ) -> None:
-    """Check a directory's files, or a configuration, and explain what is found; change nothing."""
+    """Check a directory's files, a configuration or a node, and explain what is found; change nothing."""
+    if ready:
+        _ask_node(config)
+        return
     if config is not None:
         _check_configuration(config, as_json=as_json)
         return
@@ -78,6 +89,17 @@ def _check_configuration(path: Path, *, as_json: bool) -> None:
     output.say(f"{path} is good. A node started with it:", style="bold green")
     output.say()
     output.facts(facts.items())
+
+
+def _ask_node(path: Path | None) -> None:
+    from quiver.server.config import load
+    from quiver.server.ready import why_not
+
+    reason = why_not(load(path))
+    if reason:
+        output.problem(reason[0].upper() + reason[1:])
+        raise typer.Exit(NOT_READY)
+    output.say("The node is ready.", style="bold green")
 
 
 def _show(found: "Checkup") -> None:

@@ -10,6 +10,8 @@ import trustme
 
 from quiver.server.auth import ACCESS_FILE, access
 from quiver.server.auth.access import Access, Entry
+from quiver.server.config import load
+from quiver.server.ready import why_not
 from tests.server.auth.callers import Guarded, introduce
 from tests.server.nodes import start_node
 
@@ -136,6 +138,14 @@ def test_a_node_with_tls_is_trusted_by_who_knows_its_ca_and_name(secure):
         secure.connect(ca=trustme.CA())
     with pytest.raises(ssl.SSLCertVerificationError):
         secure.connect(name="queue.example")
+
+
+def test_a_doctor_asks_a_node_with_tls_whether_it_is_ready(secure):
+    listen = f"127.0.0.1:{secure.node.port}"
+    config = load(secure.folder / "node.toml", {}, {"listen": listen})
+    assert why_not(config) == ""
+    plain = load(None, {}, {"listen": listen})
+    assert "no answer" in why_not(plain)
 
 
 def test_plain_http_on_a_tls_port_gets_nothing(secure):

@@ -1,6 +1,8 @@
 """Topics and the node itself."""
 
 from dataclasses import replace
+from importlib.util import find_spec
+from typing import Final
 
 import msgspec
 
@@ -12,21 +14,15 @@ from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import TopicPolicy
 from quiver.server.api.endpoint import Call
 
-CAPABILITIES = (
-    "arrow",
-    "groups",
-    "ledger",
-    "members",
-    "producers",
-    "redrive",
-    "sql",
-    "transactions",
-)
+CAPABILITIES: Final = (
+    "arrow", "groups", "ledger", "members", "producers", "redrive", "transactions",
+    *(["sql"] if find_spec("duckdb") is not None else []),
+)  # fmt: skip
 
 
 async def about(call: Call) -> wire.About:
     return wire.About(
-        name="quiver", version=quiver.__version__, api="v1", capabilities=[*CAPABILITIES]
+        name="quiver", version=quiver.__version__, api="v1", capabilities=sorted(CAPABILITIES)
     )
 
 
