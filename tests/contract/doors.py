@@ -27,12 +27,14 @@ from quiver import (
     AsyncTransaction,
     Queue,
     QueueClosed,
+    limits,
 )
 from quiver.client.connect import open_link
 from quiver.client.flows import Flows
 from quiver.client.remote.address import parse
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
+from quiver.server import questions
 from quiver.server.app import make_app
 from quiver.server.auth import Guard
 from quiver.server.config import Config
@@ -188,11 +190,12 @@ class NodeThread:
 
     def start(self) -> None:
         """Once for all tests, with all the threads it will ever have."""
-        ready = Barrier(NODE_WORKERS + 1)
         workers = ThreadPoolExecutor(NODE_WORKERS, thread_name_prefix="contract-worker")
-        for _ in range(NODE_WORKERS):
-            workers.submit(ready.wait)
-        ready.wait(PATIENCE_SECONDS)
+        for pool, size in ((workers, NODE_WORKERS), (questions._threads, limits.SQL_QUERIES_MAX)):
+            ready = Barrier(size + 1)
+            for _ in range(size):
+                pool.submit(ready.wait)
+            ready.wait(PATIENCE_SECONDS)
         self._loop.set_default_executor(workers)
         Thread(target=self._loop.run_forever, name="contract-node", daemon=True).start()
         self._run(self._listen())
