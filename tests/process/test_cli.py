@@ -502,6 +502,20 @@ def test_the_doctor_finds_a_healthy_directory_healthy(orders):
     assert contents(orders.data) == before
 
 
+def test_who_cannot_look_does_not_say_that_there_is_nothing(orders):
+    with orders.queue():
+        error = orders.json("receive", "orders", code=4)["error"]
+    assert error["code"] == "directory_in_use"
+    assert "quiver://" in error["message"]
+
+
+@pytest.mark.parametrize("command", [["topics"], ["access", "list"], ["serve"]])
+def test_an_address_of_another_kind_is_no_directory(cli, command):
+    cli(*command, "-d", "http://127.0.0.1:1", code=2)
+    assert "quiver://host:port" in cli.error
+    assert list(cli.directory.iterdir()) == []
+
+
 def test_the_doctor_looks_at_a_directory_in_use_and_others_are_told_who_has_it(orders):
     with orders.queue() as queue:
         queue.send("orders", "x")

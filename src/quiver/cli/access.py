@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from quiver.cli import output
+from quiver.cli.directory import require_directory
 from quiver.cli.options import DATA, Data, Json, Yes, epilog
 from quiver.cli.verbs import Verbs
 from quiver.errors import InvalidRequest
@@ -212,7 +213,10 @@ def key(
 def _path(file: Path | None, data: Path) -> Path:
     from quiver.server.auth import ACCESS_FILE
 
-    return file if file is not None else data / ACCESS_FILE
+    if file is not None:
+        return file
+    require_directory(data, "who may use a node is written in its directory")
+    return data / ACCESS_FILE
 
 
 def _known(name: str, principals: "dict[str, Entry]", path: Path) -> "Entry":

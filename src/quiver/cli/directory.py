@@ -63,8 +63,14 @@ def require_queue(path: Path) -> None:
 
 def address(path: Path) -> str | None:
     """The address of a node that was given in place of a directory, if so."""
-    if path.parts and path.parts[0] in ("quiver:", "quivers:"):
-        return f"{path.parts[0]}//{'/'.join(path.parts[1:])}"
+    scheme = path.parts[0] if len(path.parts) > 1 else ""
+    if scheme in ("quiver:", "quivers:"):
+        return f"{scheme}//{'/'.join(path.parts[1:])}"
+    if scheme.endswith(":") and not path.exists():
+        raise InvalidRequest(
+            f"{scheme}//… is neither a directory nor the address of a node, which is "
+            "quiver://host:port (quivers:// with TLS)"
+        )
     return None
 
 

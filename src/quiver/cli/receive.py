@@ -122,7 +122,7 @@ class Receiving:
         self._printed = 0
         self._batch = 1
         self._reopen_seconds: float | None = None  # None: only somebody else can change anything
-        self._noted = False
+        self._in_use: DirectoryInUse | None = None  # nobody has let us in yet
 
     def run(self, patience: float | None) -> int:
         """Print until there is nothing more for `patience` seconds (None: for ever); how many."""
@@ -136,6 +136,8 @@ class Receiving:
                 idle_since = time.monotonic()
             deadline = None if patience is None else idle_since + patience
             if self._finished() or not self._wait_for_change(index, deadline):
+                if self._in_use is not None and not self._stop.signal:
+                    raise self._in_use
                 return self._printed
 
     def _run_at_node(self, patience: float | None) -> int:
@@ -163,12 +165,13 @@ class Receiving:
         try:
             with directory.opened(self._wish.path) as queue:
                 cost = time.monotonic() - started
+                self._in_use = None
                 self._drain(queue)
                 self._plan(queue, cost)
         except DirectoryInUse as error:
-            if not self._noted:
+            if self._in_use is None:
                 output.note(f"Waiting: {str(error).split('. ')[0]}.")
-                self._noted = True
+            self._in_use = error
             self._reopen_seconds = REOPEN_SECONDS
             return index
         return directory.confirmed_index(self._wish.path)

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from quiver.cli.directory import require_directory
 from quiver.cli.options import epilog
 
 EPILOG = epilog(
@@ -43,6 +44,8 @@ def serve(
     from quiver.server.config import load
     from quiver.server.serve import serve as run
 
+    if data is not None:
+        require_directory(data, "a node serves a directory")
     options = {"data": data, "listen": listen, "insecure": insecure or None,
                "log": {"format": log_format} if log_format else None}  # fmt: skip
     raise typer.Exit(run(load(config, options=options)))

@@ -106,8 +106,9 @@ def _this_process() -> bytes:
 def _in_use(directory: Path, descriptor: int) -> str:
     """What to tell somebody who comes second."""
     return (
-        f"{directory} is in use by {_owner(descriptor)}. Close it there, or "
-        "let that process do the work: one process owns a directory at a time."
+        f"{directory} is in use by {_owner(descriptor)}. One process owns a directory at a time: close "
+        "it there, or, if that is a node (quiver serve), use its address, such as "
+        "quiver://127.0.0.1:7070."
     )
 
 

@@ -39,6 +39,7 @@ from quiver.errors import (
     QuiverError,
     QuotaExceeded,
     ReceiptExpired,
+    Unauthenticated,
     UnavailableError,
     Unreachable,
 )
@@ -49,6 +50,7 @@ T = TypeVar("T")
 
 # What waiting may help against. A full topic or disk is the caller's to know about, as in a directory.
 PASSING: Final = (Overloaded.code, QuotaExceeded.code, UnavailableError.code, QueueClosed.code)
+WHERE_TOKENS_GO: Final = "Give one in QUIVER_TOKEN, or in the address: quiver://TOKEN@host:port"
 MAYBE_DONE: Final = (aiohttp.ClientError, TimeoutError, ConnectionError, OSError)
 
 
@@ -94,6 +96,8 @@ class Reply:
         kind = _errors().get(told.code, QuiverError)
         if issubclass(kind, ReceiptExpired):
             return kind(told.detail, tuple(told.refused))
+        if issubclass(kind, Unauthenticated):
+            return kind(f"{told.detail}. {WHERE_TOKENS_GO}")
         after = self.headers.get("retry-after", "")
         if issubclass(kind, QuotaExceeded) and after.isdecimal():
             return kind(told.detail, float(after))
