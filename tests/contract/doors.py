@@ -29,6 +29,7 @@ from quiver import (
     QueueClosed,
     limits,
 )
+from quiver import limits
 from quiver.client.connect import open_link
 from quiver.client.flows import Flows
 from quiver.client.remote.address import parse
