@@ -29,7 +29,6 @@ from quiver import (
     QueueClosed,
     limits,
 )
-from quiver import limits
 from quiver.client.connect import open_link
 from quiver.client.flows import Flows
 from quiver.client.remote.address import parse

@@ -39,6 +39,13 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         yield node
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    path = tmp_path_factory.mktemp("small")
+    with start_node(path, env=SMALL, module="tests.server.testing_node") as node:
+        yield node
+
+
 @pytest.fixture
 def connect() -> Iterator[Connect]:
     opened: list[Raw] = []
@@ -313,35 +320,31 @@ def test_one_address_may_have_only_its_share(tmp_path: Path, connect: Connect):
             assert other.recv(15) == b"HTTP/1.1 200 OK"
 
 
-def test_bodies_share_a_bound(tmp_path: Path, connect: Connect):
-    with start_node(tmp_path, env=SMALL, module="tests.server.testing_node") as node:
-        first, second = connect(node), connect(node)
-        first.send(
-            b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n\r\n"
-        )
-        assert second.ask("POST", "/test/count", bytes(200_000)).body == b"200000", "only announced"
-        first.send(bytes(899_999))
-        while (answer := second.ask("POST", "/test/count", bytes(200_000))).status == 200:
-            pass
-        assert (answer.status, answer.problem["code"]) == (429, "overloaded")
-        assert answer.headers["retry-after"] == "1"
-        small = bytes(limits.BODY_FREE_BYTES)
-        assert second.ask("POST", "/test/count", small).status == 200, "acks get through"
-        first.send(b"x")
-        assert first.answer().body == b"900000"
-        assert second.ask("POST", "/test/count", bytes(200_000)).body == b"200000"
+def test_bodies_share_a_bound(small: Node, connect: Connect):
+    first, second = connect(small), connect(small)
+    first.send(b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 900000\r\n\r\n")
+    assert second.ask("POST", "/test/count", bytes(200_000)).body == b"200000", "only announced"
+    first.send(bytes(899_999))
+    while (answer := second.ask("POST", "/test/count", bytes(200_000))).status == 200:
+        pass
+    assert (answer.status, answer.problem["code"]) == (429, "overloaded")
+    assert answer.headers["retry-after"] == "1"
+    free = bytes(limits.BODY_FREE_BYTES)
+    assert second.ask("POST", "/test/count", free).status == 200, "acks get through"
+    first.send(b"x")
+    assert first.answer().body == b"900000"
+    assert second.ask("POST", "/test/count", bytes(200_000)).body == b"200000"
 
 
-def test_answers_that_nobody_reads_count_too(tmp_path: Path, connect: Connect):
-    with start_node(tmp_path, env=SMALL, module="tests.server.testing_node") as node:
-        reader, sender = connect(node), connect(node)
-        reader.request("GET", "/test/large?bytes=20000000")
-        while (answer := sender.ask("POST", "/test/count", bytes(100_000))).status == 200:
-            pass
-        assert (answer.status, answer.problem["code"]) == (429, "overloaded")
-        assert len(reader.answer().body) == 20_000_000
-        while sender.ask("POST", "/test/count", bytes(100_000)).status == 429:
-            pass
+def test_answers_that_nobody_reads_count_too(small: Node, connect: Connect):
+    reader, sender = connect(small), connect(small)
+    reader.request("GET", "/test/large?bytes=20000000")
+    while (answer := sender.ask("POST", "/test/count", bytes(100_000))).status == 200:
+        pass
+    assert (answer.status, answer.problem["code"]) == (429, "overloaded")
+    assert len(reader.answer().body) == 20_000_000
+    while sender.ask("POST", "/test/count", bytes(100_000)).status == 429:
+        pass
 
 
 def test_bombs_do_not_fill_the_memory(tmp_path: Path, connect: Connect):
