@@ -233,7 +233,9 @@ class Link:
             value = convert(await self._persist(request))
         except asyncio.CancelledError:
             ticket.fail(
-                QueueClosed("the queue was closed while this waited for its answer: it may have been done or not")
+                QueueClosed(
+                    "the queue was closed while this waited for its answer: it may have been done or not"
+                )
             )
             raise
         except QuiverError as error:
