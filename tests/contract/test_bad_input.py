@@ -689,7 +689,7 @@ def test_a_directory_that_another_process_has_open(tmp_path):
                 quiver.DirectoryInUse, "in use by process", quiver.connect, tmp_path / "data"
             )
             assert str(owner.pid) in text
-            assert "Close it" in text
+            assert "close it there" in text
         finally:
             owner.send_signal(signal.SIGKILL)
             owner.wait(30)

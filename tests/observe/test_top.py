@@ -175,9 +175,11 @@ class Terminal:
         self.controller, terminal = pty.openpty()
         self.before = termios.tcgetattr(terminal)
         self.resize(24, 80)
+        environment = {**os.environ, "TERM": "xterm"}
+        environment.pop("COLUMNS", None)  # of pytest's workers; it would outweigh the terminal's
         self.process = subprocess.Popen(
             [sys.executable, "-m", "quiver.cli", "top", "--every", "0.3", *arguments],
-            stdin=terminal, stdout=terminal, stderr=terminal, env={**os.environ, "TERM": "xterm"},
+            stdin=terminal, stdout=terminal, stderr=terminal, env=environment,
         )  # fmt: skip
         self.terminal = terminal
         self.seen = ""

@@ -56,7 +56,7 @@ def test_new_directories_are_made_durable(tmp_path, monkeypatch):
 def test_another_process_is_told_who_has_it_and_what_to_do(tmp_path, holder):
     with pytest.raises(DirectoryInUse) as caught:
         DirectoryLock.acquire(tmp_path)
-    for part in (str(tmp_path), f"process {holder.pid} on ", "-c", "since 20", "one process owns"):
+    for part in (str(tmp_path), f"process {holder.pid} on ", "-c", "since 20", "One process owns"):
         assert part in str(caught.value)
 
 
