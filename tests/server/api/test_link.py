@@ -110,8 +110,9 @@ def test_an_ack_that_is_refused_at_last_may_have_been_done(queue, wire):
     queue.send("t", b"a")
     (got,) = queue.receive("t", lease=100)
     wire.lose = {b"/v1/settle": 1}
-    with pytest.raises(quiver.OutcomeUnknown):
+    with pytest.raises(quiver.ReceiptExpired, match="settled already"):
         queue.ack(got.receipt)
+    assert queue.stats("t").depth == 0
 
 
 def test_a_nack_whose_answer_is_lost_has_an_unknown_outcome(queue, wire):

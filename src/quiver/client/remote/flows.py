@@ -358,11 +358,14 @@ class RemoteFlows(Flows):
         except ReceiptExpired as error:
             if not reply.repeated or part.action == "extend":  # which ends no lease by itself
                 return dict.fromkeys(error.refused)
-            # The attempt whose answer was lost has ended the leases, or something else has. For an
-            # ack that is as good as done: if an operator's seek or purge came first instead, that
-            # had the last word anyway, and a message that comes again is work done twice.
-            if part.action != "ack" or self.now_ms() >= until_ms:
+            if part.action != "ack":
                 raise _unknown(error) from error
+            # The attempt whose answer was lost has ended the leases, or something else has. While
+            # they cannot have ended by themselves that is as good as done: if an operator's seek or
+            # purge came first instead, that had the last word anyway. Later it is what a consumer
+            # who was too slow is told, and must be able to live with: it may come again.
+            if self.now_ms() >= until_ms:
+                return dict.fromkeys(error.refused)
         return {}
 
     # -- transactions ------------------------------------------------------------------------------
