@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from queue import Empty, Queue
 from types import TracebackType
 from typing import Any, Self
+from urllib.request import urlopen
 
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30
@@ -128,3 +130,13 @@ def start_node(
 ) -> Node:
     """A node with its data in `tmp_path`, on a free port."""
     return Node(tmp_path / "data", options, env or {}, module)
+
+
+def until_waiting(node: Node, count: int) -> None:
+    """Until so many receives wait at the node."""
+    for _ in range(200):
+        with urlopen(f"{node.url}/metrics", timeout=10) as answer:
+            if f"\nquiver_receives_waiting {count}.0\n" in answer.read().decode():
+                return
+        time.sleep(0.05)
+    raise AssertionError(f"there were never {count} receives that wait")

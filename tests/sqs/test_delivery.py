@@ -7,12 +7,11 @@ import time
 from base64 import urlsafe_b64decode
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
-from urllib.request import urlopen
 
 import pytest
 
 from quiver.node import receipts
-from tests.server.nodes import start_node
+from tests.server.nodes import start_node, until_waiting
 from tests.sqs.conftest import client
 from tests.sqs.faults import refused
 
@@ -33,16 +32,6 @@ def counts(sqs, url):
     return tuple(
         int(found[f"ApproximateNumberOfMessages{kind}"]) for kind in ("", "NotVisible", "Delayed")
     )
-
-
-def until_waiting(node, count):
-    """Until so many receives wait at the node."""
-    for _ in range(200):
-        with urlopen(f"{node.url}/metrics", timeout=10) as answer:
-            if f"\nquiver_receives_waiting {count}.0\n" in answer.read().decode():
-                return
-        time.sleep(0.05)
-    raise AssertionError(f"there were never {count} receives that wait")
 
 
 @covers("ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible",

@@ -29,7 +29,7 @@ NAMES = {"topic": "t", "group": "g", "member": "m", "producer": "p", "message": 
 
 
 class Stranger:
-    """Sends anything, over one connection as long as it lasts."""
+    """Sends anything, and insists that every answer is an answer: never a failure of the node's."""
 
     def __init__(self, node: Node) -> None:
         self._port = node.port

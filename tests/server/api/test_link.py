@@ -17,7 +17,7 @@ from quiver.client.remote.address import parse
 from quiver.client.remote.flows import _many
 from quiver.client.remote.link import Reply
 from tests.server.api.proxies import Wire
-from tests.server.nodes import Node, start_node
+from tests.server.nodes import Node, start_node, until_waiting
 
 pytestmark = pytest.mark.process
 
@@ -338,9 +338,12 @@ def test_a_receive_that_is_cancelled_takes_no_message(node):
         async with quiver.connect_async(f"quiver://127.0.0.1:{node.port}") as queue:
             await queue.create_topic("t")
             for _ in range(5):
-                with pytest.raises(TimeoutError):
-                    await asyncio.wait_for(queue.receive("t", wait=60), 0.1)
-            await asyncio.sleep(0.2)  # the node notices that nobody is there any more
+                task = asyncio.create_task(queue.receive("t", wait=60))
+                await asyncio.to_thread(until_waiting, node, 1)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                await asyncio.to_thread(until_waiting, node, 0)
             await queue.send("t", b"x")
             (got,) = await queue.receive("t", wait=10)
             assert got.attempt == 1
@@ -434,8 +437,10 @@ def test_those_who_wait_leave_room_for_those_who_send(node):
                 asyncio.create_task(queue.receive("t", wait=60))
                 for _ in range(limits.POOL_WAITING_MAX + 10)
             ]
-            await asyncio.sleep(0.5)  # most of them are there, and more than may be
-            await asyncio.wait_for(queue.send("other", b"x"), 30)
+            await asyncio.to_thread(until_waiting, node, limits.POOL_WAITING_MAX)
+            sent = await asyncio.wait_for(queue.send("other", b"x"), 30)
+            assert sent.offset == 0
+            assert not any(task.done() for task in waiting)
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)
