@@ -15,7 +15,7 @@ from bench.brokers.peer import Peer
 from bench.brokers.process import Missing
 from bench.brokers.rabbitmq import rabbitmq
 from bench.brokers.redis import redis
-from bench.brokers.sqs import elasticmq, moto
+from bench.brokers.sqs import CLIENTS, elasticmq, moto
 from bench.content import BODY_BYTES
 from bench.measure import Row, Run, Side, Step, Target, rates, repeated, repeated_until, times
 
@@ -79,6 +79,15 @@ def _rows(run: Run, ours: Peer, theirs: Peer, target: Target) -> Iterator[Row]:
             ours.verbs[at], mine, f"{theirs.name}: {theirs.verbs[at]}", other, UNIT,
             f"{how}." if at == 0 else "What the row above has sent, taken and acked.",
             target,
+        )  # fmt: skip
+    if ours.crowd is not None and theirs.crowd is not None:
+        with ours.crowd() as our_crowd, theirs.crowd() as their_crowd:
+            for crowd in (our_crowd, their_crowd):
+                crowd(WARM_UP_SECONDS)
+            mine, other = rates(run, our_crowd, their_crowd, turns=1)
+        yield Row(
+            "send, receive, delete", mine, f"{theirs.name}: the same", other, UNIT,
+            f"{CLIENTS} client processes on one queue.", target,
         )  # fmt: skip
     for name, mine, other in _lone_sends(run, ours, theirs):
         yield Row(

@@ -1,8 +1,10 @@
 """What a broker must be able to do to be compared."""
 
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from bench.measure import Step
+from bench.measure import Side, Step
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,3 +17,4 @@ class Peer:
     take: Step  # what there is, up to a batch, and its acks
     send_one: Step  # one message; returns when it is confirmed
     verbs: tuple[str, str, str]  # what these three are in its own words
+    crowd: Callable[[], AbstractContextManager[Side]] | None = None  # several client processes

@@ -1,9 +1,12 @@
 """Servers that speak the SQS protocol, all of them through boto3, a message at a time."""
 
+import multiprocessing
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import version
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,9 @@ from bench.brokers.java import java, version_of
 from bench.brokers.peer import Peer
 from bench.brokers.process import Missing, Server, free_port
 from bench.content import texts
+from bench.measure import Side, Step
+
+CLIENTS = 4  # processes of a crowd
 
 ELASTICMQ = """
 include classpath("application.conf")
@@ -51,6 +57,16 @@ def elasticmq(folder: Path) -> Iterator[Peer]:
 
 def sqs_peer(name: str, settings: str, port: int) -> Peer:
     """A server on this port through boto3: a standard queue, one message in each call."""
+    send, take = _client(port)
+    return Peer(
+        name, f"{settings}, boto3 {version('boto3')}", send, take, send,
+        ("send_message", "receive_message, delete_message", "send_message"),
+        lambda: _crowd(port),
+    )  # fmt: skip
+
+
+def _client(port: int) -> tuple[Step, Step]:
+    """What sends a message, and what takes and deletes one."""
     import boto3
     from botocore.config import Config
 
@@ -74,7 +90,39 @@ def sqs_peer(name: str, settings: str, port: int) -> Peer:
         client.delete_message(QueueUrl=queue, ReceiptHandle=message["ReceiptHandle"])
         return 1
 
-    return Peer(
-        name, f"{settings}, boto3 {version('boto3')}", send, take, send,
-        ("send_message", "receive_message, delete_message", "send_message"),
-    )  # fmt: skip
+    return send, take
+
+
+@contextmanager
+def _crowd(port: int) -> Iterator[Side]:
+    """Client processes that each send a message, take one and delete it, again and again."""
+    spawn = multiprocessing.get_context("spawn")
+    pipes = [spawn.Pipe() for _ in range(CLIENTS)]
+    workers = [spawn.Process(target=_work, args=(port, theirs)) for _, theirs in pipes]
+    ours = [pipe for pipe, _ in pipes]
+
+    def work(seconds: float) -> tuple[int, float]:
+        start = time.perf_counter()
+        for pipe in ours:
+            pipe.send(seconds)
+        return sum(pipe.recv() for pipe in ours), time.perf_counter() - start
+
+    for worker in workers:
+        worker.start()
+    try:
+        yield work
+    finally:
+        for pipe in ours:
+            pipe.send(None)
+        for worker in workers:
+            worker.join()
+
+
+def _work(port: int, orders: Connection) -> None:
+    send, take = _client(port)
+    while (seconds := orders.recv()) is not None:
+        done, until = 0, time.perf_counter() + seconds
+        while time.perf_counter() < until:
+            send()
+            done += take()
+        orders.send(done)

@@ -44,10 +44,12 @@ def carried(headers: Any) -> Any:
 
 def current() -> dict[str, str]:
     """The current trace as headers; empty if there is none."""
-    from opentelemetry.trace.propagation import tracecontext  # noqa: PLC0415  # see above
+    from opentelemetry import context  # noqa: PLC0415  # see above
+    from opentelemetry.trace.propagation import tracecontext  # noqa: PLC0415
 
     carrier: dict[str, str] = {}
-    tracecontext.TraceContextTextMapPropagator().inject(carrier)
+    if context.get_current():  # an empty one has no span
+        tracecontext.TraceContextTextMapPropagator().inject(carrier)
     return carrier
 
 

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Coroutine
 from functools import lru_cache
-from secrets import token_hex
+from random import getrandbits
 from typing import Any, Final, TypeVar
 
 from starlette.exceptions import HTTPException
@@ -46,8 +46,8 @@ OWN_SITES: Final = (b"same-origin", b"none")  # "none": typed, or opened from ou
 
 
 def new_id() -> str:
-    """The id of a request that has none."""
-    return token_hex(8)
+    """The id of a request that has none; no secret, so it need not come from the system."""
+    return f"{getrandbits(64):016x}"
 
 
 class Reception:
@@ -124,8 +124,13 @@ class Reception:
             raise Forbidden(f"a page of {origin.decode('latin-1')[:80]!r} may not use this node")
 
     def _knows(self, host: str) -> bool:
-        name = re.sub(r":\d*$", "", host).lower()
+        name = _without_port(host)
         return name in self._hosts or _is_address(name)
+
+
+@lru_cache(limits.HOSTS_REMEMBERED_MAX)
+def _without_port(host: str) -> str:
+    return re.sub(r":\d*$", "", host).lower()
 
 
 @lru_cache(limits.HOSTS_REMEMBERED_MAX)
