@@ -5,7 +5,6 @@ PYTEST_FLAGS ?=
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
-SPARK := .venv/.spark
 CODE  := $(wildcard src tests tools bench examples)
 
 .DEFAULT_GOAL := help
@@ -17,7 +16,7 @@ help:  ## show this list
 	@echo
 	@echo '  PYTHON=python3.12 chooses the interpreter of setup; PYTEST_FLAGS="-k name" goes to pytest.'
 
-setup: $(STAMP)  ## make .venv and install the package with all that tests and bench need
+setup: $(STAMP)  ## make .venv and install the package with all that tests, bench and demo need
 	@echo 'Ready: the package and its tools are in .venv.'
 
 $(STAMP): pyproject.toml
@@ -28,7 +27,7 @@ $(STAMP): pyproject.toml
 	@'$(PYTHON)' -c 'import venv, ensurepip' 2>/dev/null || { \
 	    echo 'This Python cannot make virtual environments. Install its venv module (on Debian and Ubuntu: apt install python3-venv) and run make setup again.' >&2; exit 1; }
 	test -x $(BIN)/python || '$(PYTHON)' -m venv .venv
-	@echo 'Installing into .venv: about a minute, and it needs the network …'
+	@echo 'Installing into .venv: some minutes and a gigabyte the first time, with Spark and a Java for it …'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
 	@touch $@
 
@@ -45,16 +44,7 @@ lint: $(STAMP)  ## ruff, formatting, types, imports
 test: $(STAMP)  ## every test that is not slow
 	$(BIN)/python -m pytest -m 'not slow' -n auto --dist worksteal $(PYTEST_FLAGS)
 
-$(SPARK): $(STAMP)
-	@echo 'Installing Spark into .venv: some minutes and half a gigabyte the first time …'
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[spark]'
-	@command -v java >/dev/null || test -n "$$JAVA_HOME" || \
-	    $(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[java]'
-	@touch $@
-
 process: $(STAMP)  ## real processes and crashes, SQS clients, and Spark: minutes
-	@$(MAKE) --no-print-directory $(SPARK) || \
-	    echo 'Spark could not be installed (is there no network?): its test will say what is missing.' >&2
 	$(BIN)/python -m pytest -m 'slow or process' --timeout=1200 $(PYTEST_FLAGS)
 
 brokers: $(STAMP)  ## fetch Kafka, ElasticMQ and NATS for bench, into .brokers (needs mvn)

@@ -236,3 +236,6 @@ SQS_QUEUES_MAX: Final = 1_000  # queues whose attributes are at hand; others are
 SQS_ATTEMPTS_MAX: Final = 1_000  # receives whose answer can be had again by their attempt id
 SQS_ATTEMPTS_BYTES_MAX: Final = 16 * MIB  # of these answers; the largest that AWS gives has 10 MiB
 SQS_MOVES_MAX: Final = 1_000  # tasks that move messages, remembered after their end
+
+# -- Spark -----------------------------------------------------------------------------------------
+JAVA_ANSWER_SECONDS: Final = 30.0  # in which a Java says its version

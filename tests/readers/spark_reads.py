@@ -7,16 +7,12 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
+
+from quiver.spark.session import start_session
 
 
 def main(into: Path, patterns: list[str]) -> None:
-    spark = (
-        SparkSession.builder.master("local[2]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
+    spark = start_session("readers")
     for number, pattern in enumerate(patterns):
         found = spark.read.parquet(pattern).toArrow()
         with (

@@ -1,0 +1,49 @@
+"""A Spark session for commands, and for programs that have none."""
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Final
+
+from quiver.errors import ExtraMissing
+from quiver.spark.java import provide_java
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+SETTINGS: Final = {  # unless the caller says otherwise
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.python.filterPushdown.enabled": "true",  # the source can filter by time, offset and key
+}
+SUBMITTED: Final = (
+    "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has chosen master and Java by then
+)
+
+
+def start_session(name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
+    """The session of this process; a new one runs on all cores of this machine.
+
+    `settings` are those of Spark, `spark.master` among them; under spark-submit its own count.
+    """
+    demand_pyspark()
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - optional, and heavy
+
+    chosen: dict[str, Any] = SETTINGS | dict(settings or {})
+    if SUBMITTED not in os.environ:
+        provide_java()
+        os.environ.setdefault(
+            "PYSPARK_PYTHON", sys.executable
+        )  # the workers', not the PATH's python3
+        if chosen.setdefault("spark.master", "local[*]").startswith("local"):
+            os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody else has to reach it
+    return SparkSession.builder.appName(name).config(map=chosen).getOrCreate()
+
+
+def demand_pyspark() -> None:
+    """Say how to get Spark if it is not installed."""
+    if find_spec("pyspark") is None:
+        raise ExtraMissing("this needs Spark: pip install 'quiver-mq[spark]'")
