@@ -6,17 +6,14 @@ QUIVER_LISTEN, `idle_seconds` in `[bounds]` is QUIVER_BOUNDS_IDLE_SECONDS; lists
 
 import ipaddress
 import os
-import re
-import tomllib
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, get_args
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from quiver import limits
-from quiver.errors import InvalidRequest
+from quiver import limits, toml
+from quiver.toml import Section, section
 
 PREFIX: Final = "QUIVER_"
 DEFAULT_PORT: Final = 7070
@@ -25,10 +22,6 @@ Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 Bytes = Annotated[int, msgspec.Meta(ge=limits.MIB)]
 Names = tuple[str, ...]
-
-
-class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A table of the file. Its fields are the keys there may be, with their defaults."""
 
 
 class Bounds(Section, frozen=True):
@@ -138,27 +131,18 @@ def load(
     options: Mapping[str, Any] | None = None,
 ) -> Config:
     """The configuration: file, then environment, then options that are not None."""
-    told = _read(path) if path is not None else {}
-    _checked(told, str(path), strict=True)
+    told = toml.read(path) if path is not None else {}
+    toml.checked(told, Config, str(path))
     for keys, kind in _fields(Config):
         if value := environment.get(_variable(keys)):
             told = _merged(told, _nested(keys, value.split(",") if kind == Names else value))
-    _checked(told, "the environment", strict=False)
+    toml.checked(told, Config, "the environment", strict=False)
     given = {key: value for key, value in (options or {}).items() if value is not None}
-    return _checked(_merged(told, given), "the options", strict=False)
+    return toml.checked(_merged(told, given), Config, "the options", strict=False)
 
 
 def _variable(keys: tuple[str, ...]) -> str:
     return PREFIX + "_".join(keys).upper()
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidRequest(f"cannot read the configuration {path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:  # TOML, UTF-8, and a number of 5,000 digits
-        raise InvalidRequest(f"{path} is not TOML: {error}") from None
 
 
 def _merged(told: dict[str, Any], more: dict[str, Any]) -> dict[str, Any]:
@@ -177,42 +161,8 @@ def _fields(
     """Every key with its type, those of tables after the table's name."""
     for field in msgspec.structs.fields(kind):
         keys = (*above, field.name)
-        tables = [kind for kind in (field.type, *get_args(field.type))
-                  if isinstance(kind, type) and issubclass(kind, Section)]  # fmt: skip
-        if tables:
-            yield from _fields(tables[0], keys)
+        table = section(field.type)
+        if table is not None:
+            yield from _fields(table, keys)
         else:
             yield keys, field.type
-
-
-def _checked(told: dict[str, Any], source: str, *, strict: bool) -> Config:
-    try:
-        return msgspec.convert(told, Config, strict=strict, dec_hook=_path)
-    except msgspec.ValidationError as error:
-        raise InvalidRequest(f"{source}: {_explained(str(error))}") from None
-
-
-def _path(kind: type, value: Any) -> Path:
-    assert kind is Path, "the only type that msgspec does not know"
-    if not isinstance(value, str | Path):
-        raise ValueError("expected a text")
-    return Path(value)
-
-
-def _explained(text: str) -> str:
-    """What msgspec found, in the words of somebody who writes the file."""
-    what, _, where = text.partition(" - at `$")
-    key = where.rstrip("`").lstrip(".")
-    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
-        table = f" in [{key}]" if key else ""
-        above = tuple(key.split(".")) if key else ()
-        names = [keys[len(above)] for keys, _ in _fields(Config) if keys[: len(above)] == above]
-        near = get_close_matches(unknown[1], names, n=1, cutoff=0.5)
-        return f"there is no key {unknown[1]!r}{table}" + (
-            f"; did you mean {near[0]!r}?" if near else ""
-        )
-    for theirs, ours in (("`str`", "a text"), ("`int`", "a whole number"), ("`float`", "a number"),
-                         ("`bool`", "true or false"), ("`object`", "a table"),
-                         ("`array`", "a list")):  # fmt: skip
-        what = what.replace(theirs, ours)
-    return f"{key}: {what[0].lower()}{what[1:]}" if key else what
