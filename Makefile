@@ -9,7 +9,7 @@ CODE  := $(wildcard src tests tools bench examples)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup fmt lint test process brokers bench demo tidy check ci clean
+.PHONY: help setup fmt lint compiled test process brokers bench demo tidy check ci clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -41,10 +41,13 @@ lint: $(STAMP)  ## ruff, formatting, types, imports
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-cache
 
-test: $(STAMP)  ## every test that is not slow
+compiled: $(STAMP)
+	@$(BIN)/python -m compileall -q src tests  # once, not by each of the processes that tests start
+
+test: compiled  ## every test that is not slow
 	$(BIN)/python -m pytest -m 'not slow' -n auto --dist worksteal $(PYTEST_FLAGS)
 
-process: $(STAMP)  ## real processes and crashes, SQS clients, and Spark: minutes
+process: compiled  ## real processes and crashes, SQS clients, and Spark: minutes
 	$(BIN)/python -m pytest -m 'slow or process' --timeout=1200 $(PYTEST_FLAGS)
 
 brokers: $(STAMP)  ## fetch Kafka, ElasticMQ and NATS for bench, into .brokers (needs mvn)

@@ -20,6 +20,15 @@ GRACE_SECONDS = 2.0  # for threads that were told to stop and are on their way o
 DESCRIPTORS = Path("/proc/self/fd")  # Linux; elsewhere only threads are checked
 
 
+@pytest.hookimpl(trylast=True)  # after those who mark
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Spark's tests come first, so that one process runs them all, in one session.
+
+    xdist gives each process a run of tests; who has done his takes some from the end of another's.
+    """
+    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fail a test that leaves a thread running or a file of a temporary directory open.
