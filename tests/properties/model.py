@@ -293,9 +293,7 @@ class Model:
         if topic.kind == "key":
             for key in [key for key in chains if key]:
                 of_key = [offset for offset in pending if messages[offset].key == key]
-                busy = any(_is_busy(slots[offset], now_ms) for offset in of_key)
-                run = [] if busy else _head_run(messages, slots, of_key, now_ms)
-                chains[key] = run[:per_key]
+                chains[key] = _head_run(messages, slots, of_key, now_ms)[:per_key]
         return {key: chain for key, chain in chains.items() if chain}
 
     def is_ready(self, topic: Topic, group: Group, now_ms: int) -> bool:
@@ -1556,18 +1554,14 @@ def _same(message: Message, piece: Slice) -> bool:
     return told == (message.index, message.row, message.time_ms, message.origin)
 
 
-def _is_busy(slot: Slot, now_ms: int) -> bool:
-    """It is out, or waits for a retry."""
-    return slot.state == "leased" or slot.due_ms > now_ms
-
-
 def _head_run(
     messages: Sequence[Message], slots: Sequence[Slot], pending: list[int], now_ms: int
 ) -> list[int]:
-    """What may be delivered in order: everything up to one that is to wait."""
+    """What may be delivered in order: everything up to one that is out or is to wait."""
     run: list[int] = []
     for offset in pending:
-        if max(slots[offset].due_ms, messages[offset].deliver_at) > now_ms:
+        due_ms = max(slots[offset].due_ms, messages[offset].deliver_at)
+        if slots[offset].state == "leased" or due_ms > now_ms:
             break
         run.append(offset)
     return run

@@ -29,6 +29,12 @@ def delete(sqs, url, *messages):
         sqs.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
 
 
+def give_back(sqs, url, message, after=0):
+    sqs.change_message_visibility(
+        QueueUrl=url, ReceiptHandle=message["ReceiptHandle"], VisibilityTimeout=after
+    )
+
+
 @covers("MessageGroupId", "MessageDeduplicationId", "SequenceNumber")
 def test_ids_and_sequence_numbers(sqs, fifo_url):
     first = send(sqs, fifo_url, "a", dedup="d1")
@@ -68,6 +74,34 @@ def test_a_group_with_a_message_in_flight_is_hidden_whole(sqs, fifo_url):
     assert bodies(receive(sqs, fifo_url)) == ["3", "4"]
 
 
+def test_what_is_given_back_comes_again_unless_an_older_one_is_in_flight(sqs, fifo_url):
+    for body in ("1", "2", "3", "4", "5"):
+        send(sqs, fifo_url, body)
+    first, second, third = receive(sqs, fifo_url, 3)
+    give_back(sqs, fifo_url, second)
+    assert not receive(sqs, fifo_url), "the first is still in flight"
+    give_back(sqs, fifo_url, first)
+    again = receive(sqs, fifo_url)
+    assert bodies(again) == ["1", "2"], "those behind the third wait for it"
+    delete(sqs, fifo_url, third)
+    assert not receive(sqs, fifo_url)
+    delete(sqs, fifo_url, *again)
+    assert bodies(receive(sqs, fifo_url)) == ["4", "5"]
+
+
+def test_what_times_out_comes_again_before_those_that_are_in_flight(sqs, fifo_url):
+    for body in ("1", "2", "3"):
+        send(sqs, fifo_url, body)
+    first, second = receive(sqs, fifo_url, 2)
+    give_back(sqs, fifo_url, first, after=1)
+    (again,) = receive(sqs, fifo_url, WaitTimeSeconds=5)
+    assert again["Body"] == "1"
+    delete(sqs, fifo_url, second)
+    assert not receive(sqs, fifo_url)
+    delete(sqs, fifo_url, again)
+    assert bodies(receive(sqs, fifo_url)) == ["3"]
+
+
 def test_what_times_out_frees_its_group_in_order(sqs, fifo_url):
     for body in ("1", "2", "3"):
         send(sqs, fifo_url, body)
@@ -79,9 +113,7 @@ def test_what_is_given_back_frees_its_group(sqs, fifo_url):
     for body in ("1", "2"):
         send(sqs, fifo_url, body)
     (got,) = receive(sqs, fifo_url, 1)
-    sqs.change_message_visibility(
-        QueueUrl=fifo_url, ReceiptHandle=got["ReceiptHandle"], VisibilityTimeout=0
-    )
+    give_back(sqs, fifo_url, got)
     assert bodies(receive(sqs, fifo_url)) == ["1", "2"]
 
 

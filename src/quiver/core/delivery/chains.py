@@ -1,16 +1,18 @@
 """Ready messages where keys matter: a chain of offsets for each key, and turns between the keys.
 
-With `order="key"` only the head of a chain may be out: the next one becomes ready when the head is
-settled. A chain whose head is out, or waits for a retry or a delay, is *busy*. With `fair` alone a
-chain is never busy.
+With `order="key"` a message waits until all before it in its chain are settled, or goes with them in
+one receive. So what is *out* (leased, or waiting for a retry or a delay) holds up everything behind
+it, and nothing before it: those that were given back of several that went together are ready
+again, up to the first that is still out. With `fair` alone nothing is held up.
 
 Turns: chains that have something ready stand in a ring per priority of their head; a ring goes
 round the tenants (the part of a key before its first "/"), and inside a tenant round its keys. So
 a key with a million messages gets one turn in each round like any other, and a tenant with a
 thousand busy keys gets one like any other. Messages without a key (key 0) share one chain that is
-never busy.
+never held up.
 """
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Iterator
 from heapq import heappop
@@ -25,7 +27,7 @@ COMPACT_AT: Final = 64  # consumed offsets kept at the head of a chain before it
 class Chain:
     """The pending messages of one key, in offset order."""
 
-    __slots__ = ("again", "busy", "head", "key", "level", "offered", "offsets", "tenant")
+    __slots__ = ("again", "head", "key", "level", "offered", "offsets", "out", "tenant")
 
     def __init__(self, key: int, tenant: int) -> None:
         """Nothing pending."""
@@ -34,7 +36,7 @@ class Chain:
         self.offsets: list[int] = []
         self.head = 0  # offsets before it are consumed
         self.again: list[tuple[int, int]] = []  # heap of (offset, attempts) that came back
-        self.busy = 0  # messages that are out or wait, and so block the key
+        self.out: list[int] = []  # what is leased or waits, in order, where order matters
         self.offered = -1  # the offset for which it stands in a ring, or -1
         self.level = 0  # the priority of that ring
 
@@ -61,6 +63,20 @@ class Chain:
         offset = self.offsets[self.head]
         self._consume()
         return offset, 0
+
+    def send_out(self, offset: int) -> None:
+        """It is leased, or waits: what is behind it is held up."""
+        insort(self.out, offset)
+
+    def bring_in(self, offset: int) -> None:
+        """It is settled, or pending again."""
+        at = bisect_left(self.out, offset)
+        assert self.out[at] == offset
+        del self.out[at]
+
+    def holds_up(self, offset: int) -> bool:
+        """Whether something that comes before `offset` is out."""
+        return bool(self.out) and self.out[0] < offset
 
     def _consume(self) -> None:
         self.head += 1
@@ -118,7 +134,7 @@ class Chains:
     __slots__ = ("_chains", "_ordered", "_rings")
 
     def __init__(self, ordered: bool) -> None:
-        """`ordered`: one message of a key at a time."""
+        """`ordered`: nothing of a key before what is older."""
         self._ordered = ordered
         self._chains: dict[int, Chain] = {}
         self._rings: dict[int, Ring] = {}
@@ -165,7 +181,7 @@ class Chains:
 
     def drop_if_done(self, chain: Chain) -> None:
         """Forget a chain with nothing pending, unless something of it is out."""
-        if not chain.busy:
+        if not chain.out:
             self._chains.pop(chain.key, None)
 
     def levels(self) -> list[int]:
@@ -197,11 +213,9 @@ class Chains:
             yield from ((offset, offset + 1) for offset in chain.offsets[chain.head :])
             yield from ((offset, offset + 1) for offset, _ in chain.again)
 
-    def busy(self) -> dict[int, int]:
-        """How many messages each key has out or waiting, by key."""
-        return {
-            key: self._chains[key].busy for key in sorted(self._chains) if self._chains[key].busy
-        }
+    def out(self) -> dict[int, list[int]]:
+        """What each key has out, by key."""
+        return {key: chain.out for key, chain in self._chains.items() if chain.out}
 
     def check(self) -> None:
         """Every chain in a ring is known and marked so, and no other."""
@@ -211,13 +225,12 @@ class Chains:
         assert len(queued) == len({*queued})
         assert sorted(queued) == sorted(c.key for c in self._chains.values() if c.offered >= 0)
         for chain in self._chains.values():
-            assert chain.busy >= 0
-            assert not (chain.offered >= 0 and chain.busy and self.blocks(chain.key))
+            assert not chain.holds_up(chain.offered)
 
     def dump(self) -> list[Any]:
-        """As plain data."""
+        """As plain data; of what is out only how much, since leases and what waits are told elsewhere."""
         chains = [
-            [c.key, c.tenant, c.offsets[c.head :], list(c.again), c.busy, c.offered]
+            [c.key, c.tenant, c.offsets[c.head :], list(c.again), len(c.out), c.offered]
             for c in self._chains.values()
         ]
         rings = [
@@ -228,12 +241,12 @@ class Chains:
 
     @classmethod
     def load(cls, ordered: bool, data: list[Any]) -> "Chains":
-        """What `dump` gave."""
+        """What `dump` gave; the caller says what is out."""
         made = cls(ordered)
         chains, rings = data
-        for key, tenant, offsets, again, busy, offered in chains:
+        for key, tenant, offsets, again, _, offered in chains:
             chain = made._chains[key] = Chain(key, tenant)
-            chain.offsets, chain.busy, chain.offered = offsets, busy, offered
+            chain.offsets, chain.offered = offsets, offered
             chain.again = [(offset, attempts) for offset, attempts in again]
         for priority, tenants, keys in rings:
             ring = made._rings[priority] = Ring()

@@ -442,7 +442,7 @@ class RangeView(View):
 
 
 class KeyView(View):
-    """Turns between keys; `ordered`, one message of a key at a time."""
+    """Turns between keys; `ordered`, nothing of a key before what is older."""
 
     __slots__ = ("_chains", "_holes", "_ordered", "_parked")
 
@@ -451,7 +451,7 @@ class KeyView(View):
         super().__init__(partition, start, lapsed)
         self._ordered = ordered
         self._chains = Chains(ordered)
-        self._parked: dict[int, None] = {}  # offsets in `due` that keep their key busy
+        self._parked: dict[int, None] = {}  # offsets in `due` that hold up their key
         self._holes: OffsetSet | None = None  # `settled`, once chains may have settled messages
 
     def _admit(self, extent: Extent, start: int, end: int, now_ms: int) -> int:
@@ -484,16 +484,16 @@ class KeyView(View):
             if self._holes is not None and chain.offered in self._holes:
                 self._promote(chain, now_ms)
             return
-        if blocks and chain.busy:
-            return
         head = chain.peek(self._holes)
         if head < 0:
             self._chains.drop_if_done(chain)
             return
+        if chain.holds_up(head):
+            return
         deliver_at = self.partition.deliver_at_of(head) if blocks else 0
         if deliver_at > now_ms:
             _, attempts = chain.pop()
-            chain.busy += 1
+            chain.send_out(head)
             self._park(deliver_at, head, head + 1, attempts)
             return
         self._chains.offer(chain, head, self.partition.priority_of(head))
@@ -511,7 +511,7 @@ class KeyView(View):
                 break
             chain, offered, priority = turn
             head = chain.peek(self._holes)
-            if head != offered and not self._may_take(head, priority, now_ms):
+            if head != offered and not self._may_take(chain, head, priority, now_ms):
                 self._chains.keep_turn(priority, chain.tenant)
                 self._offer(chain, now_ms)
                 continue
@@ -519,21 +519,28 @@ class KeyView(View):
                 singles.append(chain.pop())
                 self._offer(chain, now_ms)
                 continue
-            for turn_of_key in range(min(per_key, limit - len(singles))):
-                if turn_of_key:
-                    head = chain.peek(self._holes)
-                    if head < 0 or self.partition.deliver_at_of(head) > now_ms:
-                        break
-                singles.append(chain.pop())
-                chain.busy += 1
+            run = self._run_of(chain, min(per_key, limit - len(singles)), now_ms)
+            for offset, _ in run:
+                chain.send_out(offset)
+            singles += run
         return join(singles)
+
+    def _run_of(self, chain: Chain, limit: int, now_ms: int) -> list[tuple[int, int]]:
+        """Take the first of a key's messages, up to one that must wait or is behind one that is out."""
+        run = [chain.pop()]
+        while len(run) < limit:
+            head = chain.peek(self._holes)
+            if head < 0 or chain.holds_up(head) or self.partition.deliver_at_of(head) > now_ms:
+                break
+            run.append(chain.pop())
+        return run
 
     def _promote(self, chain: Chain, now_ms: int) -> None:
         """The chain may have another head than it was offered for: it waits for none that is lower."""
         head = chain.peek(self._holes) if chain.offered >= 0 else -1
         if head < 0 or head == chain.offered:
             return
-        if self.partition.deliver_at_of(head) > now_ms:
+        if chain.holds_up(head) or self.partition.deliver_at_of(head) > now_ms:
             if self._chains.blocks(chain.key):  # else it stays at the old one's until it is due
                 self._chains.withdraw(chain)
                 self._offer(chain, now_ms)
@@ -542,10 +549,11 @@ class KeyView(View):
         if priority > chain.level:
             self._chains.promote(chain, head, priority)
 
-    def _may_take(self, head: int, priority: int, now_ms: int) -> bool:
+    def _may_take(self, chain: Chain, head: int, priority: int, now_ms: int) -> bool:
         """What a chain was offered for is gone, or something older came back: it keeps its turn."""
         return (
             head >= 0
+            and not chain.holds_up(head)
             and self.partition.priority_of(head) == priority
             and self.partition.deliver_at_of(head) <= now_ms
         )
@@ -558,7 +566,7 @@ class KeyView(View):
             self._parked.pop(offset, None)
             chain = self._chain_of(offset)
             if self._chains.blocks(chain.key):
-                chain.busy -= 1
+                chain.bring_in(offset)
             heappush(chain.again, (offset, attempts))
             self._offer(chain, now_ms)
             self._promote(chain, now_ms)
@@ -574,7 +582,7 @@ class KeyView(View):
             key = self.partition.key_of(offset)
             if self._chains.blocks(key):
                 chain = self._chains.chain(key, 0)
-                chain.busy -= 1
+                chain.bring_in(offset)
                 self._offer(chain, now_ms)
 
     def drop(self, start: int, end: int, now_ms: int) -> None:
@@ -599,18 +607,21 @@ class KeyView(View):
         return self._chains.ranges()
 
     def check(self) -> None:
-        """Also: a key is busy exactly for what is leased or parked."""
+        """Also: of a key just what is leased or parked is out."""
         super().check()
         self._chains.check()
-        if not self._ordered:
-            return
-        out: dict[int, int] = {}
-        for start, end in [*self.held_ranges(), *((offset, offset + 1) for offset in self._parked)]:
-            for offset in range(start, end):
-                key = self.partition.key_of(offset)
-                out[key] = out.get(key, 0) + 1
-        busy = self._chains.busy()
-        assert busy == {key: out[key] for key in sorted(out) if key}
+        out: dict[int, list[int]] = {}
+        for key, offset in self._held_up_by():
+            out.setdefault(key, []).append(offset)
+        assert self._chains.out() == {key: sorted(offsets) for key, offsets in out.items()}
+
+    def _held_up_by(self) -> Iterator[tuple[int, int]]:
+        """Key and offset of everything that is leased or parked and holds up its key."""
+        held = (offset for start, end in self.held_ranges() for offset in range(start, end))
+        for offset in (*held, *self._parked):
+            key = self.partition.key_of(offset)
+            if self._chains.blocks(key):
+                yield key, offset
 
     def _dump_ready(self) -> list[Any]:
         return [*self._chains.dump(), list(self._parked)]
@@ -620,6 +631,8 @@ class KeyView(View):
         self._holes = self.settled
         self._chains = Chains.load(self._ordered, [chains, rings])
         self._parked = dict.fromkeys(parked)
+        for key, offset in self._held_up_by():
+            self._chains.chain(key, 0).send_out(offset)
 
 
 def make_view(partition: Partition, policy: TopicPolicy, start: int, lapsed: Lapsed) -> View:
