@@ -27,7 +27,6 @@ NEVER = {
     "InvalidSecurity": "who asks is checked before: see the errors of access",
     "InvalidIdFormat": "AWS has given it up for ReceiptHandleIsInvalid",
     "MessageNotInflight": "AWS accepts an expired receipt and changes nothing, and so do we",
-    "OverLimit": "when there are as many topics as a node may have",
     "RequestThrottled": "a quota of the principal; a node that is full says ServiceUnavailable, 503",
 }
 

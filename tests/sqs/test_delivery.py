@@ -265,6 +265,54 @@ def test_a_client_that_goes_away_takes_no_message(shared, sqs, url):
     assert got["Body"] == "for somebody else"
 
 
+@pytest.fixture
+def narrow(tmp_path):
+    """A client of a node that lets few messages be in flight."""
+    with start_node(tmp_path, env={"QUIVER_SQS_IN_FLIGHT_MESSAGES": "3"}) as node:
+        made = client(node)
+        yield made
+        made.close()
+
+
+@covers("OverLimit")
+def test_only_so_many_are_in_flight(narrow):
+    url = narrow.create_queue(QueueName="q")["QueueUrl"]
+    for body in "12345":
+        send(narrow, url, body)
+    got = receive(narrow, url, MaxNumberOfMessages=10)
+    assert [message["Body"] for message in got] == ["1", "2", "3"]
+    text = (
+        "Too many messages have been received without being deleted. Please delete your received "
+        "messages or let them timeout before receiving more."
+    )
+    with refused("OverLimit", text):
+        receive(narrow, url)
+    assert receive(narrow, url, WaitTimeSeconds=1) == [], "who waits is not refused"
+    narrow.delete_message(QueueUrl=url, ReceiptHandle=got[0]["ReceiptHandle"])
+    more = receive(narrow, url, MaxNumberOfMessages=10)
+    assert [message["Body"] for message in more] == ["4"]
+
+
+def test_who_waits_is_served_when_fewer_are_in_flight(narrow):
+    url = narrow.create_queue(QueueName="q")["QueueUrl"]
+    for body in "1234":
+        send(narrow, url, body)
+    receive(narrow, url, MaxNumberOfMessages=2)
+    receive(narrow, url, VisibilityTimeout=1)
+    (got,) = receive(narrow, url, WaitTimeSeconds=20)
+    assert got["Body"] == "3"
+
+
+def test_a_fifo_queue_with_as_many_in_flight_seems_empty(narrow):
+    url = narrow.create_queue(QueueName="q.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    for body in "1234":
+        narrow.send_message(
+            QueueUrl=url, MessageBody=body, MessageGroupId=body, MessageDeduplicationId=body
+        )
+    assert len(receive(narrow, url, MaxNumberOfMessages=10)) == 3
+    assert receive(narrow, url) == []
+
+
 def test_a_node_that_ends_lets_go_of_those_who_wait(tmp_path):
     with start_node(tmp_path) as node:
         sqs = client(node)

@@ -81,6 +81,7 @@ class Sqs(Section, frozen=True):
         limits.SQS_RECEIVE_MESSAGES_MAX
     )
     batch_entries: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = limits.SQS_BATCH_ENTRIES_MAX
+    in_flight_messages: Count = limits.SQS_IN_FLIGHT_MAX  # of a queue
 
 
 class Config(Section, frozen=True):

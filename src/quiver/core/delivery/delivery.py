@@ -202,6 +202,13 @@ class Delivery:
             return 1
         return sum(v.partition.end - v.settled.count - v.leased for v in known.groups[group].views)
 
+    def in_flight(self, topic: int, group: str) -> int:
+        """How many messages the group's consumers hold."""
+        known = self.topics.get(topic)
+        if known is None or group not in known.groups:
+            return 0
+        return sum(view.leased for view in known.groups[group].views)
+
     def assigned(self, topic: int, group: str, member: str) -> Assigned:
         """What a member owns; it must be in the group."""
         state = self._topic(topic).group(group)

@@ -97,6 +97,15 @@ def no_queue() -> Fault:
     return Fault("QueueDoesNotExist", "The specified queue does not exist.")
 
 
+def over_limit() -> Fault:
+    """As many messages are in flight as there may be."""
+    return Fault(
+        "OverLimit",
+        "Too many messages have been received without being deleted. Please delete your received "
+        "messages or let them timeout before receiving more.",
+    )
+
+
 def bad_receipt(handle: str) -> Fault:
     """That was never a receipt handle of this queue."""
     return Fault(

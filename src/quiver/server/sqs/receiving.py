@@ -1,18 +1,20 @@
 """The action that receives."""
 
 import asyncio
+from time import monotonic
 from typing import Any, Final
 
 from quiver import limits
 from quiver.client.aio import run
-from quiver.client.flows import deliveries
+from quiver.client.flows import Flow, deliveries
 from quiver.client.results import AsyncDelivery
 from quiver.errors import ReceiptError
+from quiver.node.engine import Engine
 from quiver.node.receipts import seal, unseal
 from quiver.node.shard import TopicHandle
 from quiver.server.requests import until_gone
 from quiver.server.sqs import messages, queues, shapes
-from quiver.server.sqs.faults import NOT_FOR_TYPE, invalid, unknown_attribute
+from quiver.server.sqs.faults import NOT_FOR_TYPE, invalid, over_limit, unknown_attribute
 from quiver.server.sqs.queues import Queue
 from quiver.server.sqs.sending import FIRST_SEQUENCE
 from quiver.server.sqs.service import Call
@@ -83,9 +85,16 @@ async def _receive(
     lease = visibility or limits.SQS_INSTANT_SECONDS
     per_key = most if queue.fifo else 1
 
-    async def receive(wait: int) -> list[AsyncDelivery]:
+    async def receive(patience: int) -> list[AsyncDelivery]:
+        until = monotonic() + patience
+        room = await run(_room(call, handle, patience))
+        if not room:
+            if wait or queue.fifo:
+                return []
+            raise over_limit()
+        count, left = min(most, room), max(until - monotonic(), 0)
         grant, held = await run(
-            flows.receive(handle.name, queues.GROUP, most, lease, wait, "", per_key=per_key)
+            flows.receive(handle.name, queues.GROUP, count, lease, left, "", per_key=per_key)
         )
         if not grant.received.slices:
             return []
@@ -97,9 +106,30 @@ async def _receive(
     if not got and wait:
         with call.principal.waiting(), call.service.context.metrics.waiting():
             got = await until_gone(call.request, receive(wait))
+    known = call.service.in_flight
+    known.put(handle.number, (known.get(handle.number) or 0) + len(got))
     if got and not visibility:
         await run(flows.settle("nack", got, delay=0))
     return got
+
+
+def _room(call: Call, handle: TopicHandle, patience: int) -> Flow[int]:
+    """How many more messages may be in flight, after waiting until there is room for one.
+
+    Deletes are not counted here, so it is asked when as many were received as there may be.
+    """
+    most, known = call.bounds.in_flight_messages, call.service.in_flight
+    held = known.get(handle.number)
+    if held is None or held >= most:
+
+        def ask(engine: Engine, now_ms: int) -> tuple[int | None, int]:
+            held = engine.core.in_flight(handle.number, queues.GROUP)
+            return held if held < most else None, now_ms + limits.SQS_ROOM_MS
+
+        shard = call.service.flows.shard
+        held = yield shard.watch(handle.number, ask, patience * 1000)
+        known.put(handle.number, most if held is None else held)
+    return 0 if held is None else most - held
 
 
 def _no_settle(*_: Any, **__: Any) -> None:

@@ -91,6 +91,8 @@ class Service:
         self.received: Memory[tuple[int, int, int], tuple[int, int]] = Memory(
             limits.SQS_REMEMBERED_MAX
         )
+        # topic -> at most how many are in flight: what there were, and all that was received since
+        self.in_flight: Memory[int, int] = Memory(limits.SQS_QUEUES_MAX)
         self.attempts = Attempts()
         self.moves: list[Move] = []  # newest first
         self.changing = asyncio.Lock()  # labels are read, changed and written as a whole
