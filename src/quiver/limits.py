@@ -241,3 +241,6 @@ SQS_MOVES_MAX: Final = 1_000  # tasks that move messages, remembered after their
 
 # -- Spark -----------------------------------------------------------------------------------------
 JAVA_ANSWER_SECONDS: Final = 30.0  # in which a Java says its version
+SPARK_SPLIT_BYTES: Final = 32 * MIB  # of messages that one task reads: as many as a segment has
+SPARK_SPLITS_MAX: Final = 10_000  # tasks of one read; of more each has more to do
+SPARK_QUEUES_MAX: Final = 8  # that one Python worker keeps open

@@ -355,6 +355,13 @@ def test_read_arrow_is_read_as_tables(queue, monkeypatch):
     assert list(queue.read_arrow("t", offset=5)) == []
 
 
+def test_offsets_are_where_a_read_begins_and_ends(queue):
+    queue.send_batch("t", [str(n) for n in range(5)])
+    assert queue.offsets("t") == {0: (0, 5)}
+    assert queue.offsets("t", offset=2, end=4, partition=0) == {0: (2, 4)}
+    assert queue.offsets("t", start="latest") == {0: (5, 5)}
+
+
 def test_batches_under_a_name_are_stored_once(queue):
     first = queue.send_batches("t", [["a", "b"], ["c"]], name="load")
     assert (first.count, first.skipped) == (3, 0)

@@ -376,6 +376,19 @@ class AsyncQueue:
             if table.num_rows:
                 yield table
 
+    async def offsets(
+        self,
+        topic: str,
+        *,
+        start: Any = None,
+        offset: int | None = None,
+        end: Any = None,
+        partition: int | None = None,
+    ) -> dict[int, tuple[int, int]]:
+        """Where a `read` of the same arguments begins and ends: by partition, first and end offset."""
+        _, starts, ends = await run(self._flows.read_start(topic, start, offset, end, partition))
+        return {number: (starts[number], ends[number]) for number in starts}
+
     async def sql(self, query: str) -> pa.Table:
         """The answer to one SELECT over topics, as an Arrow table. Needs `quiver-mq[sql]`."""
         return await run(ask(self._flows, query))

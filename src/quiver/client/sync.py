@@ -350,6 +350,19 @@ class Queue:
             if table.num_rows:
                 yield table
 
+    def offsets(
+        self,
+        topic: str,
+        *,
+        start: Any = None,
+        offset: int | None = None,
+        end: Any = None,
+        partition: int | None = None,
+    ) -> dict[int, tuple[int, int]]:
+        """Where a `read` of the same arguments begins and ends: by partition, first and end offset."""
+        _, starts, ends = run(self._flows.read_start(topic, start, offset, end, partition))
+        return {number: (starts[number], ends[number]) for number in starts}
+
     def sql(self, query: str) -> pa.Table:
         """The answer to one SELECT over topics, as an Arrow table. Needs `quiver-mq[sql]`."""
         return run(ask(self._flows, query))

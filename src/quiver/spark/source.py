@@ -1,0 +1,29 @@
+"""What Spark knows as the format "quiver": from options to a reader or a writer."""
+
+from collections.abc import MutableMapping
+
+from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.types import StructType
+
+from quiver.spark import rows
+from quiver.spark.options import Options
+from quiver.spark.reading import LedgerReader, MessagesReader
+
+
+class QuiverSource(DataSource):
+    """A topic of a queue, or its ledger."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._options = Options.of(options)
+
+    @classmethod
+    def name(cls) -> str:
+        return "quiver"
+
+    def schema(self) -> StructType:
+        return rows.of_table(self._options.table)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        kind = LedgerReader if self._options.table == "ledger" else MessagesReader
+        return kind(self._options, rows.wanted(schema, self._options.table))

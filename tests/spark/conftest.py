@@ -1,0 +1,95 @@
+"""One Spark session for all tests of this directory, tuned so that small jobs are quick."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import quiver
+from tests.server.nodes import Node, start_node
+
+# Spark puts its own pyspark.zip, which has nothing compiled in it, before the installed package;
+# without it, a Python worker starts three times as fast.
+WORKER = """\
+#!/bin/sh
+kept=
+IFS=:
+for part in $PYTHONPATH; do
+  case "$part" in */pyspark.zip) ;; *) kept="$kept${{kept:+:}}$part" ;; esac
+done
+unset IFS
+PYTHONPATH=$kept exec "{python}" "$@"
+"""
+SETTINGS = {
+    "spark.master": "local[2]",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+    "spark.default.parallelism": "2",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
+}
+JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # jobs of seconds gain nothing from more
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    here = Path(__file__).parent
+    for item in items:
+        if here in item.path.parents:
+            item.add_marker(pytest.mark.spark)
+            item.add_marker(pytest.mark.xdist_group("spark"))
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
+    from quiver.spark import register
+    from quiver.spark.session import start_session
+
+    scratch = tmp_path_factory.mktemp("spark")
+    worker = scratch / "python"
+    worker.write_text(WORKER.format(python=sys.executable))
+    worker.chmod(0o755)
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setenv("PYSPARK_PYTHON", str(worker))
+    session = start_session(
+        "tests",
+        SETTINGS
+        | {
+            "spark.local.dir": str(scratch / "local"),
+            "spark.sql.warehouse.dir": str(scratch / "warehouse"),
+            "spark.driver.extraJavaOptions": f"{JVM} -Djava.io.tmpdir={scratch}",
+        },
+    )
+    register(session)
+    yield session
+    session.stop()
+    monkeypatch.undo()
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node for all tests that do not stop it; each uses topics of its own."""
+    with start_node(tmp_path_factory.mktemp("node")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def url(node: Node) -> str:
+    return f"quiver://127.0.0.1:{node.port}"
+
+
+@pytest.fixture
+def queue(url: str) -> Iterator[quiver.Queue]:
+    with quiver.connect(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    """A name that no other test has."""
+    return request.node.name.replace("[", ".").replace("]", "").replace("/", "-")[:100]
