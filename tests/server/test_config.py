@@ -77,6 +77,32 @@ def test_a_wrong_variable_is_said_by_its_key():
         load(None, {"QUIVER_BOUNDS_CONNECTIONS": "many"})
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("QUIVER_LISEN", "did you mean QUIVER_LISTEN?"),
+        ("QUIVER_HOST", "did you mean QUIVER_HOSTS?"),
+        ("QUIVER_DATA_DIR", "did you mean QUIVER_DATA?"),
+        ("QUIVER_IDLE_SECONDS", "did you mean QUIVER_BOUNDS_IDLE_SECONDS?"),
+        ("QUIVER_SQS_DELAY", "did you mean QUIVER_SQS_DELAY_SECONDS?"),
+        ("QUIVER_LOG_X", "quiver serve knows none like it"),
+    ],
+)
+def test_a_mistyped_variable_is_refused(name: str, meant: str):
+    with pytest.raises(InvalidRequest) as caught:
+        load(None, {name: "1"})
+    assert str(caught.value) == f"the environment: there is no variable {name}; {meant}"
+    load(None, {name: ""})  # as good as none
+
+
+def test_variables_of_others_are_none_of_ours():
+    names = (
+        "QUIVER_TOKEN", "QUIVER_NODE", "QUIVER_PORT", "QUIVER_SERVICE_HOST",
+        "QUIVER_SERVICE_PORT_HTTP", "QUIVER_SQS_PORT_7070_TCP_ADDR", "LISTEN",
+    )  # fmt: skip
+    assert load(None, dict.fromkeys(names, "1")) == load(None, {})
+
+
 def test_a_file_that_is_not_there_is_said(tmp_path: Path):
     with pytest.raises(InvalidRequest, match=r"cannot read the configuration .*none\.toml"):
         load(tmp_path / "none.toml", {})

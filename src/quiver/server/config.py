@@ -6,16 +6,23 @@ QUIVER_LISTEN, `idle_seconds` in `[bounds]` is QUIVER_BOUNDS_IDLE_SECONDS; lists
 
 import ipaddress
 import os
+import re
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from quiver import limits, toml
+from quiver.errors import InvalidRequest
 from quiver.toml import Section, section
 
 PREFIX: Final = "QUIVER_"
+ELSEWHERE: Final = ("QUIVER_TOKEN",)  # what clients read
+# Kubernetes and Docker tell every container so where a service named quiver is.
+SERVICE: Final = re.compile(r"(.*_SERVICE_HOST|.*_PORT(_.*)?)")
+ALIKE: Final = 0.65  # of two names, 1 if they are the same: the other was meant
 DEFAULT_PORT: Final = 7070
 
 Seconds = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
@@ -134,12 +141,27 @@ def load(
     """The configuration: file, then environment, then options that are not None."""
     told = toml.read(path) if path is not None else {}
     toml.checked(told, Config, str(path))
+    _check_names(environment)
     for keys, kind in _fields(Config):
         if value := environment.get(_variable(keys)):
             told = _merged(told, _nested(keys, value.split(",") if kind == Names else value))
     toml.checked(told, Config, "the environment", strict=False)
     given = {key: value for key, value in (options or {}).items() if value is not None}
     return toml.checked(_merged(told, given), Config, "the options", strict=False)
+
+
+def _check_names(environment: Mapping[str, str]) -> None:
+    """Refuse a variable that seems to be one of ours and is not; others may have theirs."""
+    names = {_variable(keys): keys for keys, _ in _fields(Config)}
+    tables = tuple(_variable(keys[:1]) + "_" for keys in names.values() if len(keys) > 1)
+    for name, value in environment.items():
+        if not name.startswith(PREFIX) or not value or name in names or name in ELSEWHERE:
+            continue
+        bare = [known.removeprefix(PREFIX) for known in names]
+        near = get_close_matches(name.removeprefix(PREFIX), bare, n=1, cutoff=ALIKE)
+        if (near or name.startswith(tables)) and not SERVICE.fullmatch(name):
+            meant = f"did you mean {PREFIX}{near[0]}?" if near else "quiver serve knows none like it"
+            raise InvalidRequest(f"the environment: there is no variable {name}; {meant}")
 
 
 def _variable(keys: tuple[str, ...]) -> str:
