@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from quiver import toml
 from quiver.errors import InvalidRequest, QuiverError
 from quiver.server import body, config
 from tests.server.nodes import Node, start_node
@@ -81,4 +82,4 @@ VALUES: Any = st.recursive(
 @given(told=st.dictionaries(KEYS, VALUES, max_size=4))
 def test_any_configuration_is_taken_or_refused(told: dict[str, Any]):
     with suppress(InvalidRequest):
-        config._checked(told, "node.toml", strict=True)
+        toml.checked(told, config.Config, "node.toml")

@@ -160,7 +160,9 @@ def _check_names(environment: Mapping[str, str]) -> None:
         bare = [known.removeprefix(PREFIX) for known in names]
         near = get_close_matches(name.removeprefix(PREFIX), bare, n=1, cutoff=ALIKE)
         if (near or name.startswith(tables)) and not SERVICE.fullmatch(name):
-            meant = f"did you mean {PREFIX}{near[0]}?" if near else "quiver serve knows none like it"
+            meant = (
+                f"did you mean {PREFIX}{near[0]}?" if near else "quiver serve knows none like it"
+            )
             raise InvalidRequest(f"the environment: there is no variable {name}; {meant}")
 
 
