@@ -28,6 +28,7 @@ from quiver.client.results import (
     Sent,
     SentBatch,
     SentBatches,
+    Staged,
 )
 from quiver.client.sync import Consumer, Member, Producer, Queue, Transaction
 from quiver.errors import (
@@ -69,7 +70,7 @@ from quiver.errors import (
     UnsupportedFormat,
 )
 from quiver.model.message import Message
-from quiver.model.replies import Origin, Placed
+from quiver.model.replies import Origin, Placed, Published
 from quiver.model.stats import GroupStats, Overview, StorageStats, TopicStats
 from quiver.model.topic import Retry, TopicPolicy
 
@@ -112,6 +113,7 @@ __all__ = [
     "Producer",
     "ProducerFailed",
     "ProducerFenced",
+    "Published",
     "Queue",
     "QueueClosed",
     "QueueFull",
@@ -126,6 +128,7 @@ __all__ = [
     "Sent",
     "SentBatch",
     "SentBatches",
+    "Staged",
     "StorageError",
     "StorageFailed",
     "StorageStats",

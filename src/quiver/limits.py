@@ -54,6 +54,11 @@ GROUPS_MAX: Final = 1_000  # per topic
 MEMBERS_MAX: Final = 1_000  # per group
 LABELS_BYTES_MAX: Final = 256 * KIB  # a topic's labels; SQS policies and tags are kept there
 PRODUCERS_MAX: Final = 10_000  # named producers a topic remembers; the oldest idle one makes room
+APPLICATIONS_MAX: Final = (
+    10_000  # whose last batch a topic remembers; the oldest idle one makes room
+)
+BATCH_MAX: Final = 2**62  # an application's batches are numbered up to it
+STAGED_SECONDS_MAX: Final = 86_400  # how long staged messages wait to be published
 DEDUP_IDS_MAX: Final = (
     1_000_000  # per topic; past it a send with an id is refused, never un-deduplicated
 )

@@ -34,6 +34,8 @@ def happened(row: dict[str, Any]) -> str:
         case "redriven":
             whom = f"group {row['group']}" if row["group"] else "every group"
             return f"redriven from {row['topic']} to {_target(row)}, for {whom}"
+        case "published":
+            return f"published from {row['topic']} to {_target(row)}"
         case "discarded":
             return f"discarded from {row['topic']}"
         case "purged":

@@ -29,6 +29,7 @@ from quiver.client.results import (
     Sent,
     SentBatch,
     SentBatches,
+    Staged,
 )
 from quiver.client.scanning import Scan
 from quiver.client.stock import Stock
@@ -36,7 +37,7 @@ from quiver.client.transaction import Collected, Settleable
 from quiver.errors import OutcomeUnknown, QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
-from quiver.model.replies import Durability
+from quiver.model.replies import Durability, Published
 from quiver.model.stats import GroupStats, Overview, TopicStats
 from quiver.model.topic import Retry, TopicPolicy
 from quiver.model.units import milliseconds
@@ -82,6 +83,9 @@ async def run(
                     answer = await work(step.do)
         except Exception as problem:  # noqa: BLE001  # the flow decides what to do about it
             error = problem
+
+
+_run = run  # where an argument has that name
 
 
 class AsyncQueue:
@@ -255,6 +259,33 @@ class AsyncQueue:
         """
         flow = open_outbox(self._flows, topic, max_messages, max_bytes, durability, name)
         return AsyncProducer(flow, milliseconds(linger, "linger", max_seconds=60) / 1000)
+
+    # -- staging -----------------------------------------------------------------------------------
+
+    async def stage(self, topic: str, messages: Any) -> Staged:
+        """Store messages, as `send_batch` takes them, where nobody gets them before `publish`.
+
+        They wait in the topic `<topic>.staged`, for a day.
+        """
+        return await run(self._flows.stage(topic, messages))
+
+    async def publish(
+        self, topic: str, staged: Iterable[Staged], *, application: str, batch: int, run: str = ""
+    ) -> Published:
+        """Let a topic have staged messages, any number of them, all at once.
+
+        Each batch of an application is published once: the same or an older one again changes
+        nothing. Batches are numbered in a `run`, and another run under the same name is refused.
+        """
+        return await _run(self._flows.publish(topic, staged, application, batch, run))
+
+    async def unstage(self, topic: str, staged: Iterable[Staged]) -> int:
+        """Drop staged messages that will not be published; return how many."""
+        return await run(self._flows.unstage(topic, staged))
+
+    async def published(self, topic: str, application: str) -> int | None:
+        """The number of an application's last batch, None if it has published nothing."""
+        return await run(self._flows.published(topic, application))
 
     # -- receiving ---------------------------------------------------------------------------------
 

@@ -26,7 +26,15 @@ from quiver.batches.rows import Row, make_row, pack
 from quiver.batches.schema import concat
 from quiver.batches.story import Story
 from quiver.client import arguments, losses
-from quiver.client.results import Lease, Leased, LeasedTable, Record, Sent, SentBatch
+from quiver.client.results import (
+    Lease,
+    Leased,
+    LeasedTable,
+    Record,
+    Sent,
+    SentBatch,
+    Staged,
+)
 from quiver.core.delivery import letters
 from quiver.core.delivery.offsets import merge
 from quiver.errors import (
@@ -55,6 +63,7 @@ from quiver.model.commands import (
     PauseGroup,
     Pick,
     Producer,
+    Publish,
     Purge,
     Receive,
     Redrive,
@@ -72,6 +81,7 @@ from quiver.model.replies import (
     Placed,
     Positioned,
     ProducerOpened,
+    Published,
     SentMany,
     Settled,
     Slice,
@@ -363,6 +373,17 @@ class Flows:
         producer: Producer | None = None,
     ) -> Ticket[SentMany]:
         """Submit a canonical batch as one request."""
+        return self._submit(handle, batch, durability, producer)
+
+    def _submit(
+        self,
+        handle: TopicHandle,
+        batch: pa.RecordBatch,
+        durability: Durability,
+        producer: Producer | None = None,
+        *,
+        staged: bool = False,
+    ) -> Ticket[SentMany]:
         batch, runs = handle.partitioner.split(batch, handle.turn())
         command = Send(
             handle.number,
@@ -370,10 +391,89 @@ class Flows:
             (len(runs),),
             attributes_of(batch, keyed=handle.policy.keyed),
             producer=producer,
+            staged=staged,
         )
         encoded = encode(batch, handle.policy.compression)
         # Readers get what the log has: the sender may use the memory of his batch again.
         return self.shard.propose(command, None, encoded, sync=durability == "disk")
+
+    # -- staging -----------------------------------------------------------------------------------
+
+    def stage(self, topic: str, messages: Any) -> Flow[Staged]:
+        batch: pa.RecordBatch = yield Work(lambda: self.batch_of(messages))
+        return (yield from self.stage_packed(topic, batch))
+
+    def stage_packed(self, topic: str, batch: pa.RecordBatch) -> Flow[Staged]:
+        """Store a canonical batch where nobody receives it."""
+
+        def store(handle: TopicHandle) -> Flow[Staged]:
+            ticket = yield Work(lambda: self._submit(handle, batch, "disk", staged=True))
+            reply: SentMany = yield ticket
+            sent = sent_batch(reply.answers[0], "disk")
+            ranges = [(one.partition, one.offset, one.offset + one.count) for one in sent.placed]
+            return Staged(topic, tuple(ranges), batch.num_rows, _body_bytes(batch))
+
+        return (yield from self._at_staging(topic, store))
+
+    def _at_staging(self, topic: str, do: Callable[[TopicHandle], Flow[T]]) -> Flow[T]:
+        """Do something with the topic where messages for this one are staged."""
+        handle = yield from self._staging(topic)
+        try:
+            return (yield from do(handle))
+        except TopicNotFound:  # it was deleted, and perhaps made again
+            self.forget(handle.name)
+        return (yield from do((yield from self._staging(topic))))
+
+    def _staging(self, topic: str) -> Flow[TopicHandle]:
+        """The topic where messages for this one are staged, made if it is not there."""
+        policy, name = (yield from self.policy(topic)), staging_name(topic)
+        try:
+            handle = yield from self.handle(name)
+        except TopicNotFound:
+            yield from self.create_topic(name, policy.staging())
+            handle = yield from self.handle(name)
+        if not handle.policy.places_like(policy):
+            raise InvalidRequest(
+                f"topic {name!r} has other partitions than {topic!r}; delete it, and stage again"
+            )
+        return handle
+
+    def publish(
+        self, topic: str, staged: Iterable[Staged], application: str, batch: int, run: str
+    ) -> Flow[Published]:
+        found = check_publish(staged, application, batch, run)
+        fields = (
+            picks_of(topic, found),
+            application,
+            batch,
+            run,
+            sum(one.nbytes for one in found),
+        )
+
+        def move(handle: TopicHandle) -> Flow[Published]:
+            return self._on_topic(
+                topic, lambda target: Publish(target.number, handle.number, *fields)
+            )
+
+        return (yield from self._at_staging(topic, move))
+
+    def unstage(self, topic: str, staged: Iterable[Staged]) -> Flow[int]:
+        picks = picks_of(topic, staged)
+        return (
+            yield from self._at_staging(
+                topic, lambda handle: self.move(handle.name, Discard(handle.number, picks))
+            )
+        )
+
+    def published(self, topic: str, application: str) -> Flow[int | None]:
+        arguments.name(application, "application")
+
+        def ask(engine: Engine) -> int | None:
+            known = engine.core.topic_named(topic).applications.get(application)
+            return known.batch if known is not None else None
+
+        batch: int | None = yield self.shard.ask(ask)
+        return batch
 
     def given(self, durability: Durability | None) -> Durability:
         """The durability a request gets: its own wish, or the queue's."""
@@ -820,6 +920,39 @@ def sent_batch(answer: SentReply | Exception, durability: Durability) -> SentBat
     duplicates = sum(placed.count for placed in answer.placed if placed.duplicate)
     total = sum(placed.count for placed in answer.placed)
     return SentBatch(total - duplicates, duplicates, durability, answer.placed)
+
+
+def staging_name(topic: str) -> str:
+    """The name of the topic where messages for this one are staged."""
+    return f"{topic}.staged"
+
+
+def _body_bytes(batch: pa.RecordBatch) -> int:
+    """The size of all bodies: the same, however messages were put into batches."""
+    total: int = pc.sum(pc.binary_length(batch.column(0))).as_py()
+    return total
+
+
+def check_publish(staged: Iterable[Staged], application: str, batch: int, run: str) -> list[Staged]:
+    """What is to be published, if the rest can be."""
+    arguments.name(application, "application")
+    arguments.whole(batch, "batch", 0, limits.BATCH_MAX)
+    if arguments.text(run, "run") != run:
+        raise InvalidRequest(f"run may have at most {limits.REASON_CHARS_MAX} characters")
+    return list(staged)
+
+
+def picks_of(topic: str, staged: Iterable[Any]) -> tuple[Pick, ...]:
+    """The places of staged messages."""
+    ranges: dict[int, list[tuple[int, int]]] = {}
+    for one in staged:
+        if not isinstance(one, Staged) or one.topic != topic:
+            raise InvalidRequest(f"only what stage({topic!r}, …) has returned can be given here")
+        for partition, start, end in one.ranges:
+            if partition < 0 or not 0 <= start < end:
+                raise InvalidRequest(f"{start} to {end} of partition {partition} are no messages")
+            ranges.setdefault(partition, []).append((start, end))
+    return tuple(Pick(partition, tuple(sorted(found))) for partition, found in ranges.items())
 
 
 def listed(items: Any) -> list[Any]:

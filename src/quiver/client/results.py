@@ -38,6 +38,19 @@ class SentBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class Staged:
+    """Messages that wait to be published: `ranges` of (partition, start, end) in `<topic>.staged`.
+
+    `nbytes` is the size of their bodies.
+    """
+
+    topic: str
+    ranges: tuple[tuple[int, int, int], ...]
+    rows: int
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class SentBatches:
     """Batches are stored. `count` messages are new, `duplicates` had been sent before, and `skipped`
     were stored by an earlier call under the same name."""

@@ -96,6 +96,7 @@ class Send:
     attributes: Attributes | None = None
     first_row: int = 0
     producer: Producer | None = None
+    staged: bool = False  # nobody is to have them here: neither dedup ids nor lives count yet
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,6 +241,22 @@ class Redrive:
 
 
 @dataclass(frozen=True, slots=True)
+class Publish:
+    """Move staged messages into a topic, all in one step, each batch of an application once.
+
+    `nbytes` is what the sender says of them; it is told to whoever publishes the batch again.
+    """
+
+    topic: int
+    staged: int
+    picks: tuple[Pick, ...]
+    application: str
+    batch: int
+    run: str = ""
+    nbytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Join:
     """Become (or stay) a member of a group that shares out whole partitions."""
 
@@ -303,6 +320,7 @@ Command = (
     | Discard
     | Compact
     | Redrive
+    | Publish
     | Join
     | Heartbeat
     | Commit

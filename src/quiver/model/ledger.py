@@ -29,6 +29,7 @@ class Event(IntEnum):
     COMPACTED = 16  # a newer message has its key
     DROPPED = 17  # for its age or the topic's size
     LOST = 18  # dropped before the group had settled it
+    PUBLISHED = 19  # no longer staged
 
 
 COLUMNS: Final = (

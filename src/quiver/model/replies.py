@@ -152,6 +152,18 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Published:
+    """What a batch has in it; `duplicate` if it was published before, and nothing was done now.
+
+    Of a batch that was not its application's last one, nothing more is known: 0.
+    """
+
+    rows: int
+    nbytes: int
+    duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Assigned:
     """A member's partitions with their committed offsets, and those it must let go of.
 
@@ -174,6 +186,7 @@ Reply = (
     | Transacted
     | Positioned
     | Moved
+    | Published
     | Assigned
 )
 

@@ -3,12 +3,15 @@
 from dataclasses import dataclass, field, fields
 from typing import Final, Literal
 
+from quiver import limits
+
 Order = Literal["none", "key", "partition"]
 PartitionBy = Literal["hash", "round-robin", "range"]
 Guarantee = Literal["at-least-once", "at-most-once"]
 RetryKind = Literal["fixed", "linear", "exponential"]
 Compression = Literal["lz4", "zstd"]
 
+STAGED_MS: Final = 1000 * limits.STAGED_SECONDS_MAX
 GOLDEN: Final = 0x9E3779B97F4A7C15
 MASK: Final = 0xFFFFFFFFFFFFFFFF
 
@@ -93,6 +96,18 @@ class TopicPolicy:
         """Whether delivery looks at keys, so that the core must know them."""
         return self.fair or self.order == "key"
 
+    def staging(self) -> "TopicPolicy":
+        """The policy of the topic where messages for this one are staged."""
+        return TopicPolicy(
+            self.partitions, self.order, self.fair, self.partition_by, self.split_keys,
+            Retention(time_ms=STAGED_MS), keep_unsettled=False, compression=self.compression,
+            ledger=self.ledger,
+        )  # fmt: skip
+
+    def places_like(self, other: "TopicPolicy") -> bool:
+        """Whether the same messages would go to the same partitions, with their keys known alike."""
+        return not [name for name in differences(self, other) if name in _PLACING]
+
     def fault(self) -> str | None:
         """Why its parts do not go together, if so. Each may change by itself, so the core asks too."""
         retention = self.retention
@@ -125,6 +140,7 @@ ALTERABLE: Final = (
     "compression",
     "labels",
 )
+_PLACING: Final = ("partitions", "order", "fair", "partition_by", "split_keys")
 _ARGUMENTS: Final = {"dedup_window_ms": "dedup_window", "split_keys": "partition_by"}
 
 

@@ -42,6 +42,7 @@ KINDS: Final[dict[int, type[commands.Command]]] = {
     20: commands.Tick,
     21: commands.AlterTopic,
     22: commands.Compact,
+    23: commands.Publish,
 }
 
 _KIND_OF: Final = {command: kind for kind, command in KINDS.items()}

@@ -18,7 +18,14 @@ from quiver.server.api.table import ENDPOINTS
 from tests.server.nodes import Node, start_node
 
 EXAMPLES = 12  # of each endpoint; enough for every kind of value that a schema allows
-KNOWN = {"topic": "t", "group": "g", "member": "m", "producer": "p", "message": "3-0"}
+KNOWN = {
+    "topic": "t",
+    "group": "g",
+    "member": "m",
+    "producer": "p",
+    "message": "3-0",
+    "application": "etl",
+}
 PROMISES: list[Any] = [
     not_a_server_error,
     content_type_conformance,

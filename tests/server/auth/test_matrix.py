@@ -32,6 +32,7 @@ def name_of(endpoint):
 
 def path_of(endpoint):
     names = {"topic": TOPIC, "group": "g", "member": "m", "producer": "p", "message": "1-0"}
+    names["application"] = "etl"
     return re.sub(r"\{(\w+)\}", lambda found: names[found[1]], endpoint.path)
 
 

@@ -5,7 +5,7 @@ says the same. What the node answers is made into what the other flows give.
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -21,14 +21,16 @@ from quiver.client.flows import (
     Flows,
     Page,
     Work,
+    check_publish,
     chosen,
     expired,
     listed,
     needs_no_settling,
+    picks_of,
 )
 from quiver.client.remote import tables, wire
 from quiver.client.remote.link import Link, Reply, Request
-from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch
+from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch, Staged
 from quiver.core.delivery.offsets import merge
 from quiver.errors import (
     BehindRetention,
@@ -50,7 +52,7 @@ from quiver.model.commands import (
     Producer,
     Redrive,
 )
-from quiver.model.replies import Assigned, Durability, ProducerOpened, SentMany
+from quiver.model.replies import Assigned, Durability, ProducerOpened, Published, SentMany
 from quiver.model.replies import Sent as SentReply
 from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy, argument_of
@@ -234,6 +236,37 @@ class RemoteFlows(Flows):
             query, repeat=known or producer is not None,
         )  # fmt: skip
         return self.link.call(request, convert)
+
+    # -- staging -----------------------------------------------------------------------------------
+
+    def stage_packed(self, topic: str, batch: pa.RecordBatch) -> Flow[Staged]:
+        # Once more may stage them twice; what nobody publishes goes by itself.
+        request = Request(
+            "POST", _topic(topic) + "/staged", _stream(batch), {"content-type": wire.ARROW},
+            repeat=True,
+        )  # fmt: skip
+        staged: Staged = yield self.link.call(request, lambda reply: reply.json(Staged))
+        return staged
+
+    def publish(
+        self, topic: str, staged: Iterable[Staged], application: str, batch: int, run: str
+    ) -> Flow[Published]:
+        found = check_publish(staged, application, batch, run)
+        picks_of(topic, found)  # they can be published
+        body = {"staged": found, "application": application, "batch": batch, "run": run}
+        path = _topic(topic) + "/publish"
+        return (yield from self._ask("POST", path, Published, body, repeat=True))
+
+    def unstage(self, topic: str, staged: Iterable[Staged]) -> Flow[int]:
+        found = list(staged)
+        picks_of(topic, found)
+        body = {"staged": found}
+        return (yield from self._count("POST", _topic(topic) + "/unstage", body, repeat=True))
+
+    def published(self, topic: str, application: str) -> Flow[int | None]:
+        path = f"{_topic(topic)}/applications/{arguments.name(application, 'application')}"
+        found = yield from self._ask("GET", path, wire.ApplicationOut, repeat=True)
+        return found.batch
 
     # -- receiving ---------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
+from quiver.client.results import Staged
 from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.commands import Action
 from quiver.model.replies import Durability
@@ -130,6 +131,27 @@ class SendQuery(Shape, frozen=True):
     producer: str | None = None
     epoch: int = 0
     sequence: int = 0
+
+
+class StagedIn(Shape, frozen=True):
+    """What staging has answered, all of it."""
+
+    staged: list[Staged]
+
+
+class PublishIn(Shape, frozen=True):
+    """Staged messages, and whose batch they are."""
+
+    staged: list[Staged]
+    application: str
+    batch: int
+    run: str = ""
+
+
+class ApplicationOut(Answer, frozen=True):
+    """The last batch of an application, null if it has published nothing."""
+
+    batch: int | None
 
 
 # -- receiving and settling ------------------------------------------------------------------------

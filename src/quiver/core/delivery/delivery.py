@@ -56,6 +56,7 @@ from quiver.model.commands import (
     OpenProducer,
     PauseGroup,
     Position,
+    Publish,
     Purge,
     Receive,
     Redrive,
@@ -75,6 +76,7 @@ from quiver.model.replies import (
     Outcome,
     Positioned,
     ProducerOpened,
+    Published,
     Received,
     Reply,
     Sent,
@@ -161,6 +163,8 @@ class Delivery:
                 return self._on_compact(command)
             case Redrive() as command:
                 return self._on_redrive(command)
+            case Publish() as command:
+                return self._on_publish(command)
             case Join() as command:
                 return self._on_join(command)
             case Heartbeat() as command:
@@ -395,15 +399,21 @@ class Delivery:
     ) -> Sent:
         sent = sending.place(topic, command, runs, rows, row, columns, self.index, self.now_ms)
         sending.note(topic, command, sent, columns)
-        if columns is not None and columns.expires_at:
+        if columns is not None and columns.expires_at and not command.staged:
             for piece in sent.placed:
-                for at in range(piece.count if not piece.duplicate else 0):
-                    expires_at = columns.expires_at[piece.row - command.first_row + at]
-                    if expires_at:
-                        self._set_timer(
-                            (expires_at, LIFE, topic.number, piece.partition, piece.offset + at, 0)
-                        )
+                if not piece.duplicate:
+                    base = piece.row - command.first_row
+                    lives = columns.expires_at[base : base + piece.count]
+                    self._set_lives(topic, piece.partition, piece.offset, lives)
         return sent
+
+    def _set_lives(
+        self, topic: Topic, partition: int, offset: int, lives: "memoryview[int]"
+    ) -> None:
+        """The messages from `offset` on end at these times, if they end."""
+        for at, expires_at in enumerate(lives):
+            if expires_at:
+                self._set_timer((expires_at, LIFE, topic.number, partition, offset + at, 0))
 
     def _on_open_producer(self, command: OpenProducer) -> Reply:
         topic = self._topic(command.topic)
@@ -869,6 +879,34 @@ class Delivery:
         trim(topic, self.now_ms)
         self._wake(topic)
         return Moved(sum(end - start for _, _, start, end, _ in moves))
+
+    def _on_publish(self, command: Publish) -> Reply:
+        topic, staged = self._topic(command.topic), self._topic(command.staged)
+        known = sending.published(topic, command)
+        if known is not None:
+            return known
+        picked = letters.pick(staged, command.picks)
+        rows = sum(end - start for _, start, end in picked)
+        sending.check_published(topic, staged, command, rows)
+        for partition, start, end in picked:
+            number, first = letters.link(
+                partition, start, end, topic, None, self.now_ms, timed=True
+            )
+            for extent in topic.partitions[number].since(first):
+                if extent.columns is not None and extent.columns.expires_at:
+                    self._set_lives(topic, number, extent.first, extent.columns.expires_at)
+            _ledger_of(staged, topic).add(
+                Event.PUBLISHED, staged.name, partition.number, start, end,
+                to_topic=topic.name, to_partition=number, also=first,
+            )  # fmt: skip
+            letters.remove(staged, partition, start, end, self.now_ms)
+        topic.sent += rows
+        sending.note_published(topic, command, rows)
+        trim(staged, self.now_ms)
+        if topic.policy.retention.bounded:
+            self._enforce(topic)
+        self._wake(topic)
+        return Published(rows, command.nbytes)
 
     # -- members -----------------------------------------------------------------------------------
 

@@ -39,11 +39,14 @@ class Columns:
             return None
         return cls(a)
 
-    def cut(self, row: int, rows: int) -> "Columns | None":
-        """The keys and priorities of some rows: what a message keeps when it moves."""
+    def cut(self, row: int, rows: int, *, timed: bool) -> "Columns | None":
+        """What some rows keep when they move: keys, priorities, and, if they are `timed`, times."""
         a = self.attributes
         wide = slice(8 * row, 8 * (row + rows))
-        return Columns.of(Attributes(a.keys[wide], a.tenants[wide], a.priorities[row : row + rows]))
+        times = (a.deliver_at[wide], a.expires_at[wide]) if timed else ()
+        return Columns.of(
+            Attributes(a.keys[wide], a.tenants[wide], a.priorities[row : row + rows], *times)
+        )
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Moving messages between topics, and taking them out: dead letters, redrive, discard.
+"""Moving messages between topics, and taking them out: dead letters, redrive, publish, discard.
 
 A moved message is not copied. The target gets an extent that points at the same rows of the log.
 """
@@ -17,12 +17,12 @@ from quiver.model.replies import Origin
 
 def link(
     source: Partition, start: int, end: int, target: Topic, origin: Origin | None, now_ms: int,
-    number: int | None = None,
+    number: int | None = None, *, timed: bool = False,
 ) -> tuple[int, int]:  # fmt: skip
     """Append messages of `source` to `target`, to partition `number` or the one like theirs.
 
-    Keys and priorities go along; delay and time to live have had their effect. Returns the
-    partition and where in it they begin.
+    Keys and priorities go along; delay and time to live do if they are `timed`, and otherwise have
+    had their effect. Returns the partition and where in it they begin.
     """
     number = source.number if number is None else number
     partition = target.partitions[number % len(target.partitions)]
@@ -32,7 +32,7 @@ def link(
             break
         low, high = max(start, extent.first), min(end, extent.end)
         row = extent.base + low - extent.first
-        columns = extent.columns.cut(row, high - low) if extent.columns is not None else None
+        columns = extent.columns and extent.columns.cut(row, high - low, timed=timed)
         partition.append(
             high - low,
             extent.index,

@@ -3,11 +3,11 @@
 from quiver import limits
 from quiver.core.delivery.extents import Columns
 from quiver.core.delivery.partition import Partition
-from quiver.core.delivery.topic import Topic
+from quiver.core.delivery.topic import Application, Topic
 from quiver.errors import InvalidRequest, ProducerFenced, QueueFull
-from quiver.model.commands import Producer, Run, Send
+from quiver.model.commands import UNNAMED, Producer, Publish, Run, Send
 from quiver.model.ledger import Event
-from quiver.model.replies import Placed, Sent
+from quiver.model.replies import Placed, Published, Sent
 
 
 def check(topic: Topic, command: Send, rows: int, row: int, now_ms: int, before: int = 0) -> int:
@@ -19,7 +19,7 @@ def check(topic: Topic, command: Send, rows: int, row: int, now_ms: int, before:
     if command.producer is not None and _is_stored(topic, command.producer, rows):
         return 0
     new = rows
-    dedup_ids = command.attributes.dedup_ids if command.attributes is not None else ()
+    dedup_ids = _dedup_ids(command)
     if dedup_ids:
         _forget(topic, now_ms)
         new -= sum([one in topic.dedup for one in dedup_ids[row : row + rows]])
@@ -109,7 +109,7 @@ def _pieces(
 ) -> list[Placed]:
     """Where the rows of a run go; those whose dedup id is known stay where they are."""
     first = command.first_row + row
-    dedup_ids = command.attributes.dedup_ids if command.attributes is not None else ()
+    dedup_ids = _dedup_ids(command)
     if not dedup_ids:
         return [Placed(run.partition, partition.end, run.rows, index, first)]
     pieces: list[Placed] = []
@@ -131,6 +131,13 @@ def _pieces(
     return pieces
 
 
+def _dedup_ids(command: Send) -> tuple[str | None, ...]:
+    """The ids that count, in the order of the rows."""
+    if command.attributes is None or command.staged:
+        return ()
+    return command.attributes.dedup_ids
+
+
 def shorten_memory(topic: Topic, now_ms: int) -> None:
     """Remember no dedup id for longer than the window, which may have become shorter."""
     latest_ms = now_ms + topic.policy.dedup_window_ms
@@ -146,3 +153,52 @@ def _forget(topic: Topic, now_ms: int) -> None:
         if topic.dedup[oldest][0] > now_ms:
             return
         del topic.dedup[oldest]
+
+
+def published(topic: Topic, command: Publish) -> Published | None:
+    """What is told of a batch that was published before; None if it was not."""
+    known = topic.applications.get(command.application)
+    if known is None:
+        return None
+    if known.run != command.run:
+        raise InvalidRequest(
+            f"application {command.application!r} has published to topic {topic.name!r} in run "
+            f"{known.run!r}, and this is run {command.run!r}, whose batches are numbered anew; go on "
+            "with the checkpoint of the other run, or choose another name for the application"
+        )
+    if command.batch > known.batch:
+        return None
+    if command.batch < known.batch:
+        return Published(0, 0, duplicate=True)
+    return Published(known.rows, known.nbytes, duplicate=True)
+
+
+def check_published(topic: Topic, staged: Topic, command: Publish, rows: int) -> None:
+    """Refuse what cannot be published as a whole; nothing has changed yet."""
+    wanted = sum(end - start for pick in command.picks for start, end in pick.ranges)
+    if rows != wanted:
+        raise InvalidRequest(
+            f"{wanted - rows:,} of {wanted:,} staged messages are no longer in {staged.name!r}: they "
+            "were published, dropped for their age or named twice; stage them again"
+        )
+    if not staged.policy.places_like(topic.policy):
+        raise InvalidRequest(
+            f"topic {staged.name!r} has other partitions than {topic.name!r}; delete {staged.name!r}, "
+            "and stage again"
+        )
+    limit = topic.policy.max_backlog
+    if limit is not None and topic.unsettled() + rows > limit:
+        raise QueueFull(
+            f"topic {topic.name!r} may hold {limit} unsettled messages and has "
+            f"{topic.unsettled()}; retry when consumers have caught up"
+        )
+
+
+def note_published(topic: Topic, command: Publish, rows: int) -> None:
+    """Remember an application's last batch; the one that has been idle for longest may be forgotten."""
+    known, name = topic.applications, command.application
+    known.pop(name, None)
+    if len(known) >= limits.APPLICATIONS_MAX:
+        unnamed = (other for other in known if other.startswith(UNNAMED))
+        del known[next(unnamed, next(iter(known)))]
+    known[name] = Application(command.run, command.batch, rows, command.nbytes)

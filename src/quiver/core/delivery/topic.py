@@ -2,7 +2,7 @@
 
 from dataclasses import astuple, fields
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from quiver.core.delivery.ledger import Ledger, NoLedger
 from quiver.core.delivery.members import Members
@@ -93,11 +93,20 @@ class Producer:
         self.sequence = sequence
 
 
+class Application(NamedTuple):
+    """Who publishes staged batches: in which run, and what the last batch was."""
+
+    run: str
+    batch: int
+    rows: int
+    nbytes: int
+
+
 class Topic:
     """A named log with a policy."""
 
-    __slots__ = ("compacted", "dedup", "dropped", "duplicates", "groups", "ledger", "name", "number",
-                 "partitions", "policy", "producers", "sent")  # fmt: skip
+    __slots__ = ("applications", "compacted", "dedup", "dropped", "duplicates", "groups", "ledger",
+                 "name", "number", "partitions", "policy", "producers", "sent")  # fmt: skip
 
     def __init__(self, number: int, name: str, policy: TopicPolicy, ledger: Ledger) -> None:
         """An empty topic. What happens in it goes to `ledger`, unless its policy says no."""
@@ -109,6 +118,7 @@ class Topic:
         self.groups: dict[str, Group] = {}
         self.dedup: dict[str, tuple[int, Placed]] = {}  # id -> (forget at, where); oldest first
         self.producers: dict[str, Producer] = {}  # least recently used first
+        self.applications: dict[str, Application] = {}  # the same
         self.sent = 0
         self.duplicates = 0
         self.dropped = 0
@@ -236,12 +246,13 @@ class Topic:
         producers = [[name, x.epoch, x.sequence] for name, x in self.producers.items()]
         return [self.number, self.name, astuple(self.policy), [x.dump() for x in self.partitions],
                 groups, dedup, producers,
-                [self.sent, self.duplicates, self.dropped, self.compacted]]  # fmt: skip
+                [self.sent, self.duplicates, self.dropped, self.compacted],
+                [[name, *x] for name, x in self.applications.items()]]  # fmt: skip
 
     @classmethod
     def load(cls, data: list[Any], ledger: Ledger) -> "Topic":
         """What `dump` gave."""
-        number, name, policy, partitions, groups, dedup, producers, totals = data
+        number, name, policy, partitions, groups, dedup, producers, totals, *more = data
         made = cls(number, name, _load_policy(policy), ledger)
         made.partitions = [Partition.load(at, part) for at, part in enumerate(partitions)]
         for group_number, group_name, guarantee, paused, members, counts, views in groups:
@@ -259,6 +270,8 @@ class Topic:
         made.dedup = {key: (until, Placed(*where)) for key, until, where in dedup}
         made.producers = {x: Producer(epoch, sequence) for x, epoch, sequence in producers}
         made.sent, made.duplicates, made.dropped, made.compacted = totals
+        for published in more:  # older states have none
+            made.applications = {x: Application(*rest) for x, *rest in published}
         return made
 
 

@@ -20,10 +20,10 @@ from quiver.client import arguments
 from quiver.client.aio import run
 from quiver.client.flows import Flow, StoredPage, Work, deliveries, expired, records, sent_batch
 from quiver.client.remote import wire
-from quiver.client.results import AsyncDelivery, Record, Sent, SentBatch
+from quiver.client.results import AsyncDelivery, Record, Sent, SentBatch, Staged
 from quiver.errors import InvalidRequest, TopicNotFound
 from quiver.model.commands import Producer, Settle
-from quiver.model.replies import Durability, ProducerOpened, SentMany
+from quiver.model.replies import Durability, ProducerOpened, Published, SentMany
 from quiver.model.units import EPOCH
 from quiver.node.receipts import Receipt, tag, text, verify
 from quiver.server.api import arrow
@@ -51,14 +51,20 @@ async def send_batch(call: Call, body: wire.MessagesIn | None) -> SentBatch:
             arguments.whole(number, "epoch and sequence", 0, 2**62)
         producer = Producer(arguments.name(query.producer, "producer"), query.epoch, query.sequence)
 
+    batch = await _batch_of(call, body)
+    return await run(_send_packed(call, batch, flows.given(query.durability), producer))
+
+
+async def _batch_of(call: Call, body: wire.MessagesIn | None) -> pa.RecordBatch:
+    """The messages of a request, made into a batch off the event loop if that takes long."""
+
     def made() -> pa.RecordBatch:
         if body is None:
-            return arrow.read_batch(call.data, flows.now_ms())
-        return flows.batch_of([row_in(message) for message in body.messages])
+            return arrow.read_batch(call.data, call.flows.now_ms())
+        return call.flows.batch_of([row_in(message) for message in body.messages])
 
     size = len(call.data) if body is None else limits.INLINE_BYTES_MAX
-    batch = made() if size < limits.INLINE_BYTES_MAX else await asyncio.to_thread(made)
-    return await run(_send_packed(call, batch, flows.given(query.durability), producer))
+    return made() if size < limits.INLINE_BYTES_MAX else await asyncio.to_thread(made)
 
 
 def _send_packed(
@@ -87,6 +93,24 @@ def _send_packed(
 async def open_producer(call: Call) -> ProducerOpened:
     handle = await run(call.flows.handle(call.topic))
     return await run(call.flows.open_producer(handle, call.name("producer")))
+
+
+async def stage(call: Call, body: wire.MessagesIn | None) -> Staged:
+    return await run(call.flows.stage_packed(call.topic, await _batch_of(call, body)))
+
+
+async def publish(call: Call, body: wire.PublishIn) -> Published:
+    fields = body.staged, body.application, body.batch, body.run
+    return await run(call.flows.publish(call.topic, *fields))
+
+
+async def unstage(call: Call, body: wire.StagedIn) -> wire.Count:
+    return wire.Count(count=await run(call.flows.unstage(call.topic, body.staged)))
+
+
+async def published(call: Call) -> wire.ApplicationOut:
+    found = await run(call.flows.published(call.topic, call.name("application")))
+    return wire.ApplicationOut(batch=found)
 
 
 def row_in(message: wire.MessageIn, dedup_id: str | None = None) -> Row:

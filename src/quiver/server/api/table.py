@@ -4,8 +4,8 @@ from typing import Final
 
 from quiver import limits
 from quiver.client.remote import wire
-from quiver.client.results import Sent, SentBatch
-from quiver.model.replies import Assigned, ProducerOpened
+from quiver.client.results import Sent, SentBatch, Staged
+from quiver.model.replies import Assigned, ProducerOpened, Published
 from quiver.model.stats import Overview, TopicStats
 from quiver.server.api import groups, history, messages, topics
 from quiver.server.api.endpoint import Endpoint
@@ -38,6 +38,16 @@ ENDPOINTS: Final = (
              arrow_in=True, limit=_JSON),
     Endpoint("POST", _TOPIC + "/producers/{producer}", "send", messages.open_producer,
              "Open a named producer, whose batches are stored once", ProducerOpened),
+    Endpoint("POST", _TOPIC + "/staged", "send", messages.stage,
+             "Store messages that are not to be had before they are published", Staged,
+             wire.MessagesIn, arrow_in=True, limit=_JSON),
+    Endpoint("POST", _TOPIC + "/publish", "send", messages.publish,
+             "Let a topic have staged messages, all at once, each batch once", Published,
+             wire.PublishIn, limit=_JSON),
+    Endpoint("POST", _TOPIC + "/unstage", "send", messages.unstage,
+             "Drop staged messages", wire.Count, wire.StagedIn, limit=_JSON),
+    Endpoint("GET", _TOPIC + "/applications/{application}", "send", messages.published,
+             "The last batch of an application", wire.ApplicationOut),
     Endpoint("POST", _TOPIC + "/read", "read", messages.read, "Replay, a page at a time",
              wire.ReadOut, wire.ReadIn, arrow_out=True),
     Endpoint("POST", _GROUP + "/receive", "receive", messages.receive,
