@@ -3,6 +3,7 @@
 The blocks of a page run in order, in one namespace and one empty directory, as a reader would type
 them. `no-run` after the language (```python no-run) keeps a block from running; Python must still
 compile. In a console block only lines that start with `$ quiver` are run, and must exit with 0.
+Pages that need Spark run in tests/spark, where there is a session.
 """
 
 import os
@@ -54,15 +55,28 @@ def commands_of(block: Block) -> list[str]:
     return [line[2:] for line in joined.splitlines() if re.match(r"\$ quiver\b", line)]
 
 
-def pages() -> list[Path]:
+def pages(*, spark: bool) -> list[Path]:
+    """Those whose Python uses Spark, or all others."""
     found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [page for page in found if page.exists()]
+    return [page for page in found if uses_spark(page.read_text(encoding="utf-8")) == spark]
+
+
+def uses_spark(page: str) -> bool:
+    blocks = [block for block in blocks_of(page) if block.language == "python" and block.runs]
+    return any(
+        re.search(r"\bimport (quiver\.spark|pyspark)|\bfrom (quiver\.spark|pyspark)", block.text)
+        for block in blocks
+    )
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", pages(spark=False), ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_works_as_shown(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    run_page(page)
+
+
+def run_page(page: Path) -> None:
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks_of(page.read_text(encoding="utf-8")):
         if block.language == "python":

@@ -1,5 +1,6 @@
 """One Spark session for all tests of this directory, tuned so that small jobs are quick."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import quiver
-from tests.server.nodes import Node, start_node
+from tests.server.nodes import ROOT, Node, start_node
 
 # Spark puts its own pyspark.zip, which has nothing compiled in it, before the installed package;
 # without it, a Python worker starts three times as fast.
@@ -42,12 +43,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if here in item.path.parents:
             item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
-    from quiver.spark import register
+def spark(tmp_path_factory: pytest.TempPathFactory, workplace: Path) -> Iterator:
     from quiver.spark.session import start_session
 
     scratch = tmp_path_factory.mktemp("spark")
@@ -56,6 +55,10 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
     worker.chmod(0o755)
     monkeypatch = pytest.MonkeyPatch()
     monkeypatch.setenv("PYSPARK_PYTHON", str(worker))
+    monkeypatch.setenv(
+        "PYTHONPATH", str(ROOT), prepend=os.pathsep
+    )  # workers may need what tests define
+    monkeypatch.chdir(workplace)  # where Spark's processes will be, whatever we do later
     session = start_session(
         "tests",
         SETTINGS
@@ -65,10 +68,15 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator:
             "spark.driver.extraJavaOptions": f"{JVM} -Djava.io.tmpdir={scratch}",
         },
     )
-    register(session)
+    monkeypatch.undo()
     yield session
     session.stop()
-    monkeypatch.undo()
+
+
+@pytest.fixture(scope="session")
+def workplace(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The working directory of Spark's processes: what a relative path means to them."""
+    return tmp_path_factory.mktemp("workplace")
 
 
 @pytest.fixture(scope="session")

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
 from quiver.errors import ExtraMissing
+from quiver.spark import register
 from quiver.spark.java import provide_java
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ SETTINGS: Final = {  # unless the caller says otherwise
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.python.filterPushdown.enabled": "true",  # the source can filter by time, offset and key
 }
 SUBMITTED: Final = (
     "PYSPARK_GATEWAY_PORT"  # set by spark-submit, which has chosen master and Java by then
@@ -25,7 +25,7 @@ SUBMITTED: Final = (
 
 
 def start_session(name: str, settings: Mapping[str, str] | None = None) -> "SparkSession":
-    """The session of this process; a new one runs on all cores of this machine.
+    """The session of this process, which knows the format "quiver"; a new one runs on all cores here.
 
     `settings` are those of Spark, `spark.master` among them; under spark-submit its own count.
     """
@@ -40,7 +40,9 @@ def start_session(name: str, settings: Mapping[str, str] | None = None) -> "Spar
         )  # the workers', not the PATH's python3
         if chosen.setdefault("spark.master", "local[*]").startswith("local"):
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody else has to reach it
-    return SparkSession.builder.appName(name).config(map=chosen).getOrCreate()
+    spark = SparkSession.builder.appName(name).config(map=chosen).getOrCreate()
+    register(spark)
+    return spark
 
 
 def demand_pyspark() -> None:
