@@ -287,7 +287,8 @@ def test_asking_is_repeated(queue, wire):
 
 
 def test_a_node_that_is_not_there_is_unreachable():
-    with pytest.raises(quiver.Unreachable, match="quiver serve"):
+    told = r"Connection refused; tried \d times in 0\.\d s\. Is `quiver serve` running there\?"
+    with pytest.raises(quiver.Unreachable, match=told):
         quiver.connect(f"quiver://127.0.0.1:{free_port()}?patience=0.2")
 
 
@@ -312,8 +313,17 @@ def test_a_connection_that_takes_too_long_was_not_made(node, monkeypatch):
 
 @pytest.mark.parametrize("status", [b"404 Not Found", b"200 OK"])
 def test_something_else_that_speaks_http_is_noticed(status):
-    with pytest.raises(quiver.InvalidRequest, match="not of a Quiver node"), Other(status) as port:
+    page = b"HTTP/1.1 " + status + b"\r\ncontent-length: 5\r\n\r\nhello"
+    with pytest.raises(quiver.InvalidRequest, match="not of a Quiver node"), Other(page) as port:
         quiver.connect(f"quiver://127.0.0.1:{port}?patience=1")
+
+
+def test_something_else_that_does_not_is_noticed_at_once():
+    with (
+        pytest.raises(quiver.InvalidRequest, match="does not speak HTTP"),
+        Other(b"SSH-2.0-Sample\r\n") as port,
+    ):
+        quiver.connect(f"quiver://127.0.0.1:{port}?patience=1h")
 
 
 def test_what_was_sent_and_answered_with_nonsense_may_be_stored():
@@ -491,10 +501,10 @@ def test_commands_work_on_a_node(node):
 
 
 class Other:
-    """A server that answers everything with a page."""
+    """A server that answers everything with the same."""
 
-    def __init__(self, status: bytes) -> None:
-        self._status = status
+    def __init__(self, answer: bytes) -> None:
+        self._text = answer
 
     def __enter__(self) -> int:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -506,7 +516,7 @@ class Other:
         near, _ = self._listener.accept()
         with near:
             near.recv(10_000)
-            near.sendall(b"HTTP/1.1 " + self._status + b"\r\ncontent-length: 5\r\n\r\nhello")
+            near.sendall(self._text)
 
     def __exit__(self, *_: object) -> None:
         self._listener.close()

@@ -9,6 +9,7 @@ import quiver
 from quiver.errors import Forbidden, QuotaExceeded, Unauthenticated, Unreachable
 from quiver.server.auth.access import Entry
 from tests.server.auth.callers import TOPIC, Guarded
+from tests.server.nodes import start_node
 
 
 @pytest.fixture(scope="module")
@@ -96,6 +97,14 @@ def test_a_node_of_another_ca_is_not_trusted(guarded, tmp_path):
     where = address(guarded, "admin").replace(str(guarded.path.parent.parent), str(tmp_path))
     with pytest.raises(Unreachable, match="not whom we trust"), quiver.connect(where) as queue:
         queue.topics()
-    plain = address(guarded, "admin", patience="100ms").replace("quivers://", "quiver://")
-    with pytest.raises(quiver.QuiverError), quiver.connect(plain) as queue:
-        queue.topics()
+
+
+def test_who_forgets_tls_is_told_so(guarded):
+    plain = address(guarded, "admin", patience="1h").replace("quivers://", "quiver://")
+    with pytest.raises(Unreachable, match=r"localhost:\d+ speaks TLS: call it quivers://"):
+        quiver.connect(plain)
+
+
+def test_who_expects_tls_where_there_is_none_is_told_so(tmp_path):
+    with start_node(tmp_path) as node, pytest.raises(Unreachable, match=r"call .* quiver://"):
+        quiver.connect(f"quivers://127.0.0.1:{node.port}?patience=1h")

@@ -15,6 +15,7 @@ connections of its own with its first call.
 import asyncio
 import os
 import random
+import ssl
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -255,30 +256,33 @@ class Link:
         patience = self.address.patience_seconds
         if request.patience_seconds is not None:
             patience = min(patience, request.patience_seconds)
-        deadline = time.monotonic() + patience
+        begun = time.monotonic()
+        deadline = begun + patience
         repeated = False
+        tried: str | None
         for attempt in range(1_000_000):
             try:
                 reply = await self._try(request)
                 if not _passing(reply) or time.monotonic() >= deadline:
                     return replace(reply, repeated=repeated)
+                tried = None
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
-                if isinstance(
-                    error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError
-                ):
-                    raise Unreachable(f"{self._host} is not whom we trust: {error}") from None
-                if time.monotonic() >= deadline:
-                    raise self._unreachable(error, repeated=repeated) from None
+                self._refuse_strangers(error)
+                tried = _why(error)
             except MAYBE_DONE as error:
+                if self._ahead_ms is None:
+                    await self._check_it_is_a_node(error)
                 if not request.repeat:
                     raise OutcomeUnknown(
                         f"the connection to {self._host} broke before the answer "
                         f"({type(error).__name__}): it may have been done or not. Look before you do "
                         "it again; what is sent with a dedup_id, or through a producer, is safe to repeat"
                     ) from None
-                repeated = True
-                if time.monotonic() >= deadline:
-                    raise self._unreachable(error, repeated=True) from None
+                repeated = repeated or request.method != "GET"
+                tried = _why(error)
+            if tried is not None and time.monotonic() >= deadline:
+                tried += f"; tried {_times(attempt + 1)} in {time.monotonic() - begun:.1f} s"
+                raise self._unreachable(tried, repeated=repeated) from None
             self._at += 1  # perhaps another node answers
             await asyncio.sleep(self._pause(attempt, deadline))
         raise AssertionError("patience is finite")
@@ -329,8 +333,30 @@ class Link:
     def _host(self) -> str:
         return self.address.hosts[self._at % len(self.address.hosts)]
 
-    def _unreachable(self, error: Exception, *, repeated: bool) -> QuiverError:
-        text = f"no answer from {' or '.join(self.address.hosts)} in time: {error}"
+    def _refuse_strangers(self, error: aiohttp.ClientConnectorError | TimeoutError) -> None:
+        """What answered is not what TLS expects: trying again would not help."""
+        if isinstance(error, aiohttp.ClientConnectorCertificateError):
+            raise Unreachable(f"{self._host} is not whom we trust: {error}") from None
+        cause = error.os_error if isinstance(error, aiohttp.ClientSSLError) else None
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+            raise Unreachable(
+                f"{self._host} does not speak TLS as we do ({cause.reason}): check the port, and "
+                "call a node without TLS quiver://, not quivers://"
+            ) from None
+
+    async def _check_it_is_a_node(self, error: Exception) -> None:
+        """Nobody has ever answered us: it may be something else that listens there."""
+        if isinstance(error, aiohttp.ClientResponseError):
+            raise InvalidRequest(
+                f"what answers at {self._host} does not speak HTTP, so it is no node; check the port"
+            ) from None
+        if not self.address.secure and await _speaks_tls(self._host):
+            raise Unreachable(
+                f"{self._host} speaks TLS: call it quivers://, not quiver://"
+            ) from None
+
+    def _unreachable(self, tried: str, *, repeated: bool) -> QuiverError:
+        text = f"no answer from {' or '.join(self.address.hosts)} in time: {tried}"
         if repeated:
             return OutcomeUnknown(f"{text}. It may have been done or not")
         return Unreachable(f"{text}. Is `quiver serve` running there?")
@@ -353,6 +379,32 @@ async def _attempt(
         raise
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
         raise aiohttp.ClientConnectionError(str(error) or type(error).__name__) from error
+
+
+async def _speaks_tls(host: str) -> bool:
+    """Whether somebody there answers a TLS handshake; whoever it is, they are told nothing."""
+    anybody = ssl.create_default_context()
+    anybody.check_hostname, anybody.verify_mode = False, ssl.CERT_NONE
+    name, _, port = host.rpartition(":")
+    try:
+        async with asyncio.timeout(limits.CONNECT_SECONDS_MAX):
+            _, writer = await asyncio.open_connection(name.strip("[]"), int(port), ssl=anybody)
+    except OSError:  # and TimeoutError, and what ssl raises
+        return False
+    writer.transport.abort()
+    return True
+
+
+def _why(error: Exception) -> str:
+    """What broke, in few words."""
+    if isinstance(error, OSError) and error.errno:
+        known = os.strerror(error.errno) if error.errno > 0 else error.strerror  # or of a name
+        return known or str(error)
+    return str(error) or type(error).__name__
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _passing(reply: Reply) -> bool:
