@@ -25,10 +25,10 @@ def test_staged_messages_are_not_to_be_had(queue):
     assert texts(queue, "t.staged") == [b"a", b"b"]
 
 
-def test_a_batch_appears_as_a_whole_and_in_the_order_it_is_given(queue):
+def test_a_batch_appears_as_a_whole_and_in_the_order_it_was_staged(queue):
     first, second = queue.stage("t", [b"a", b"b"]), queue.stage("t", [b"c"])
     queue.send("t", b"before")
-    done = queue.publish("t", [first, second], application="etl", batch=0)
+    done = queue.publish("t", [second, first], application="etl", batch=0)
     assert (done.rows, done.nbytes, done.duplicate) == (3, 3, False)
     assert drain(queue) == [b"before", b"a", b"b", b"c"]
     assert texts(queue, "t.staged") == []
