@@ -130,7 +130,7 @@ class JsonQueue:
     # -- reading
 
     def read(self, topic: str, **which: Any) -> Iterator["JsonRecord"]:
-        which["limit"] = 3  # so that there are pages
+        which["limit"] = 3  # so that there are pages, also of a few messages
         page = self.call("POST", f"/v1/topics/{topic}/read", which)
         return self._pages(topic, page)
 
@@ -139,7 +139,7 @@ class JsonQueue:
             yield from (JsonRecord(topic, one) for one in page["messages"])
             if page["cursor"] is None:
                 return
-            request = {"cursor": page["cursor"], "limit": 3}
+            request = {"cursor": page["cursor"], "limit": 500}
             page = self.call("POST", f"/v1/topics/{topic}/read", request)
 
     # -- groups and dead letters
