@@ -1,18 +1,85 @@
-"""Spark reads a topic as it is."""
+"""Spark reads a topic as it is, once, in as many tasks as its size asks for."""
+
+import pytest
+from pyspark.errors import AnalysisException, PySparkException
+
+from tests.spark.frames import assert_same, expected, load, moment, varied
 
 
-def load(spark, url, topic, **options):
-    return spark.read.format("quiver").options(url=url, topic=topic, **options).load()
+def test_every_cell_is_what_was_sent(spark, queue, url, topic):
+    queue.create_topic(topic, retention="forever", partitions=3)
+    queue.send_batch(topic, varied(500))
+    queue.send(topic, b"m" * 1_000_000, key="big")
+    found = load(spark, url, topic).toArrow()
+    assert_same(found, expected(queue, topic))
+    assert found.num_rows == 501
 
 
-def test_a_topic_is_a_data_frame(spark, queue, url, topic):
+def test_an_empty_topic_is_an_empty_frame(spark, queue, url, topic):
+    queue.create_topic(topic)
+    assert load(spark, url, topic).collect() == []
+
+
+def test_starts_and_ends_are_offsets_times_or_maps(spark, queue, url, topic):
     queue.create_topic(topic, retention="forever", partitions=2)
-    queue.send_batch(topic, [quiver_message(number) for number in range(100)])
-    rows = load(spark, url, topic).collect()
-    assert sorted(row.body.decode() for row in rows) == sorted(str(n) for n in range(100))
+    for part in range(4):
+        queue.send_batch(topic, varied(20)[part * 5 : part * 5 + 5])
+    whole = expected(queue, topic)
+    times = sorted({moment(whole, row) for row in range(whole.num_rows)})
+
+    def count(**options):
+        return load(spark, url, topic, **options).count()
+
+    assert count(start=0, end="latest") == 20
+    assert count(start=2, end=4) == len([at for at in whole["offset"].to_pylist() if 2 <= at < 4])
+    assert count(start='{"0": 1000}', end='{"1": 0}') == 0
+    assert count(start=times[-1].isoformat()) == len(
+        [row for row in range(20) if moment(whole, row) >= times[-1]]
+    )
+    assert count(start="latest") == 0
 
 
-def quiver_message(number):
-    from quiver import Message
+def test_a_schema_with_fewer_columns_is_read_alone(spark, queue, url, topic):
+    queue.create_topic(topic, retention="forever")
+    queue.send_batch(topic, ["a", "b"])
+    reader = spark.read.format("quiver").options(url=url, topic=topic)
+    found = reader.schema("offset bigint, body binary").load().collect()
+    assert [(row.offset, bytes(row.body)) for row in found] == [(0, b"a"), (1, b"b")]
+    with pytest.raises(PySparkException, match="no column 'body' of type string; the columns are"):
+        reader.schema("body string").load().collect()
 
-    return Message(str(number), key=f"k{number % 7}")
+
+def test_conditions_on_one_frame_do_not_disturb_each_other(spark, queue, url, topic):
+    queue.create_topic(topic, retention="forever")
+    queue.send_batch(topic, varied(20))
+    frame = load(spark, url, topic)
+    few, many = frame.where("offset < 3"), frame.where("offset >= 12")
+    assert sorted(row.offset for row in few.union(many).collect()) == [0, 1, 2, *range(12, 20)]
+    assert frame.count() == 20
+
+
+def test_dead_letters_say_where_they_come_from(spark, queue, url, topic):
+    queue.create_topic(topic, dead_letter=f"{topic}.dlq")
+    queue.send_batch(topic, varied(5))
+    queue.dead_letter(queue.receive(topic, "g", max_messages=2), reason="torn")
+    found = load(spark, url, f"{topic}.dlq").toArrow()
+    assert_same(found, expected(queue, f"{topic}.dlq"))
+    assert {row["reason"] for row in found["origin"].to_pylist()} == {"torn"}
+
+
+def test_the_ledger_is_a_table(spark, queue, url, topic):
+    queue.create_topic(topic)
+    queue.send_batch(topic, ["a", "b", "c"])
+    queue.ack(queue.receive(topic, "g", max_messages=2))
+    found = load(spark, url, topic, table="ledger").toArrow()
+    wanted = queue.ledger(topic)
+    assert found.to_pylist() == wanted.to_pylist()
+    every = spark.read.format("quiver").options(url=url, table="ledger").load()
+    assert every.where(f"topic = '{topic}'").count() == wanted.num_rows
+
+
+def test_what_is_wrong_is_said_in_words(spark, url):
+    with pytest.raises(AnalysisException, match=r"no option 'sart'; there are url, topic"):
+        load(spark, url, "t", sart=1)
+    with pytest.raises(AnalysisException, match=r"no\.such\.topic"):
+        load(spark, url, "no.such.topic").collect()

@@ -20,4 +20,3 @@ def register(spark: "SparkSession") -> None:
     from quiver.spark.source import QuiverSource  # noqa: PLC0415 - optional, and heavy
 
     spark.dataSource.register(QuiverSource)
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")  # or it refuses to read

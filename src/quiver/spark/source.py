@@ -2,12 +2,14 @@
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
+from quiver.errors import InvalidRequest
 from quiver.spark import rows
 from quiver.spark.options import Options
 from quiver.spark.reading import LedgerReader, MessagesReader
+from quiver.spark.streaming import MessagesStream
 
 
 class QuiverSource(DataSource):
@@ -27,3 +29,8 @@ class QuiverSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         kind = LedgerReader if self._options.table == "ledger" else MessagesReader
         return kind(self._options, rows.wanted(schema, self._options.table))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        if self._options.table == "ledger":
+            raise InvalidRequest("the ledger is read in batches; read it with spark.read")
+        return MessagesStream(self._options, rows.wanted(schema, "messages"))

@@ -1,10 +1,10 @@
 """Which offsets a job reads, and in which pieces: arithmetic only."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import ceil
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from pyspark.sql.datasource import InputPartition
 
@@ -15,9 +15,8 @@ Bounds: TypeAlias = Mapping[
 ]  # by partition: first offset, and the one after the last
 
 
-@dataclass(frozen=True)
-class Span(InputPartition):
-    """Offsets `start … end` of a partition: what one task reads."""
+class Span(NamedTuple):
+    """Offsets `start … end` of a partition; some may have no message."""
 
     partition: int
     start: int
@@ -25,23 +24,47 @@ class Span(InputPartition):
 
     @property
     def size(self) -> int:
-        """How many offsets; some may have no message."""
+        """How many offsets."""
         return self.end - self.start
 
 
-NOTHING = Span(0, 0, 0)  # Spark would make up a partition of its own where there is none
+@dataclass(frozen=True)
+class Share(InputPartition):
+    """What one task reads."""
+
+    spans: tuple[Span, ...]
 
 
-def split(spans: Iterable[Span], bytes_per_offset: float) -> list[Span]:
-    """The spans cut into pieces of about the size that one task should read."""
-    whole = [span for span in spans if span.size > 0]
-    total = sum(span.size for span in whole)
-    most = max(
-        limits.SPARK_SPLIT_BYTES / max(bytes_per_offset, 1), total / limits.SPARK_SPLITS_MAX, 1
-    )
-    return [piece for span in whole for piece in _cut(span, ceil(span.size / most))]
+def shares(spans: Iterable[Span], bytes_per_offset: float) -> list[Share]:
+    """The spans shared out among tasks: large ones are cut, and small ones go together."""
+    wanted = [span for span in spans if span.size > 0]
+    total = sum(span.size for span in wanted)
+    density = max(bytes_per_offset, 1)
+    most = max(limits.SPARK_SPLIT_BYTES / density, total / limits.SPARK_SPLITS_MAX, 1)
+    least = limits.SPARK_SHARE_BYTES / density
+    made: list[Share] = []
+    small: list[Span] = []
+    for piece in (piece for span in wanted for piece in _cut(span, ceil(span.size / most))):
+        small.append(piece)
+        if sum(one.size for one in small) >= least:
+            made.append(Share(tuple(small)))
+            small = []
+    return [*made, Share(tuple(small))] if small else made
 
 
-def _cut(span: Span, pieces: int) -> list[Span]:
+def _cut(span: Span, pieces: int) -> Iterator[Span]:
     edges = [span.start + span.size * number // pieces for number in range(pieces + 1)]
-    return [Span(span.partition, start, end) for start, end in pairwise(edges)]
+    return (Span(span.partition, start, end) for start, end in pairwise(edges))
+
+
+def advanced(at: Mapping[int, int], ends: Mapping[int, int], most: int | None) -> dict[int, int]:
+    """How far to go from `at` towards `ends` in `most` steps altogether: who lags most goes farthest."""
+    lags = {number: ends[number] - at[number] for number in at}
+    total = sum(lags.values())
+    if most is None or total <= most:
+        return dict(ends)
+    steps = {number: lag * most // total for number, lag in lags.items()}
+    left = most - sum(steps.values())
+    for number in sorted(lags, key=lambda number: steps[number] - lags[number])[:left]:
+        steps[number] += 1
+    return {number: at[number] + steps[number] for number in at}

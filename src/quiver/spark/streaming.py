@@ -1,0 +1,147 @@
+"""Streaming reads: the checkpoint has the offset up to which each partition was read.
+
+An offset of Spark is a map, `{"0": 17, "1": 23}`, as the option `start` takes it. Once retention has
+dropped messages before the query came to them, it also says how many offsets were skipped: "lost".
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from quiver import limits
+from quiver.client import losses
+from quiver.errors import InvalidRequest
+from quiver.spark import connections, spans
+from quiver.spark.options import Options
+from quiver.spark.reading import bytes_per_offset, edges, replay
+from quiver.spark.spans import Bounds, Share, Span
+
+LOST = "lost"
+
+
+class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The messages of a topic, from `start` on."""
+
+    def __init__(self, options: Options, schema: pa.Schema) -> None:
+        if options.end is not None:
+            raise InvalidRequest(
+                "a stream has no end; leave out the option, or read once what is there with "
+                "trigger(availableNow=True)"
+            )
+        self._options = options
+        self._schema = schema
+        self._until: dict[int, int] | None = None  # where a query that reads what is there ends
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name, as all of these
+        queue, topic = connections.reading(self._options.url), self._options.topic_name
+        return _written(edges(queue, topic, self._options.start, self._held(), last=False), 0)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_rows is not None:
+            return ReadMaxRows(self._options.max_rows)
+        if self._options.max_bytes is not None:
+            return ReadMaxBytes(self._options.max_bytes)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._until = {number: end for number, (_, end) in self._held().items()}
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+        """Where the next batch ends; an idle query asks all the time, and is made to wait a little."""
+        at, lost = _read(start)
+        held = self._held()
+        if self._until is None and all(at.get(part) == end for part, (_, end) in held.items()):
+            time.sleep(limits.SPARK_IDLE_SECONDS)
+            held = self._held()
+        self._demand_ahead(at, held)
+        begin = {number: max(at.get(number, first), first) for number, (first, _) in held.items()}
+        ends = {number: end for number, (_, end) in held.items()}
+        if self._until is not None:
+            ends = {number: max(begin[number], self._until.get(number, 0)) for number in ends}
+        most = None if isinstance(limit, ReadAllAvailable) else self._most(held)
+        return _written(spans.advanced(begin, ends, most), lost + self._lost(at, held))
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
+        return _written({number: end for number, (_, end) in self._held().items()}, 0)
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        queue, topic = connections.reading(self._options.url), self._options.topic_name
+        (begin, _), (until, _) = _read(start), _read(end)
+        held = self._held()
+        wanted = [
+            Span(number, max(begin.get(number, 0), held[number][0]), until[number])
+            for number in until
+        ]
+        return spans.shares(wanted, bytes_per_offset(queue, topic, held))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Share)
+        return replay(self._options, self._schema, partition)
+
+    def _held(self) -> Bounds:
+        return connections.reading(self._options.url).offsets(self._options.topic_name)
+
+    def _most(self, held: Bounds) -> int | None:
+        """How many offsets a batch may have."""
+        options = self._options
+        bounds = [] if options.max_rows is None else [options.max_rows]
+        if options.max_bytes is not None:
+            queue = connections.reading(options.url)
+            density = bytes_per_offset(queue, options.topic_name, held)
+            bounds.append(max(int(options.max_bytes / max(density, 1)), 1))
+        return min(bounds, default=None)
+
+    def _demand_ahead(self, at: Mapping[int, int], held: Bounds) -> None:
+        """Spark would read a topic that was made anew from wherever its checkpoint is."""
+        for number, (_, end) in held.items():
+            if at.get(number, 0) > end:
+                raise InvalidRequest(
+                    f"partition {number} of topic {self._options.topic!r} ends at offset {end}, and the "
+                    f"query has read up to {at[number]}: the topic was made anew, so give the query a "
+                    "new checkpoint"
+                )
+
+    def _lost(self, at: Mapping[int, int], held: Bounds) -> int:
+        """How many offsets retention took that had not been read; what groups have settled is not lost."""
+        queue, topic = connections.reading(self._options.url), self._options.topic_name
+        count = 0
+        for number, (first, _) in held.items():
+            if at.get(number, first) < first:
+                with losses.collected() as told:
+                    queue.offsets(topic, offset=at[number], partition=number)
+                for warning in told:
+                    losses.warn(warning)
+                count += first - at[number] if told else 0
+        return count
+
+
+def lag(progress: Any) -> int | None:
+    """How many offsets a query was behind, from its `lastProgress`; None where Spark does not say."""
+    count = 0
+    for source in json.loads(progress.json)["sources"]:
+        if not source.get("latestOffset"):
+            return None
+        latest, reached = source["latestOffset"], source["endOffset"]
+        count += sum(end - reached.get(number, 0) for number, end in latest.items())
+    return count
+
+
+def _written(offsets: Mapping[int, int], lost: int) -> dict[str, int]:
+    made = {str(number): at for number, at in sorted(offsets.items())}
+    return {**made, LOST: lost} if lost else made
+
+
+def _read(offset: Mapping[str, int]) -> tuple[dict[int, int], int]:
+    places = {int(number): at for number, at in offset.items() if number != LOST}
+    return places, offset.get(LOST, 0)
