@@ -14,6 +14,7 @@ from bench.measure import TURNS, Row, Run, Target, times
 from quiver import limits
 from quiver.batches.schema import TIME
 from quiver.node.engine import Engine
+from quiver.node.shard import Shard
 
 SMALL = 1_000
 BATCH = 500  # messages of a turn, and of the batches that fill a backlog and keep it at its size
@@ -97,6 +98,7 @@ class Backlog:
     def pause(self) -> float:
         """Milliseconds in which the shard's thread takes the state; this one is then not written."""
         shard = self.queue._flows.shard
+        assert isinstance(shard, Shard)
 
         def take(engine: Engine) -> float:
             start = time.perf_counter()

@@ -15,6 +15,7 @@
     │  ├─ ExtraMissing         it needs an optional package that is not installed
     │  ├─ Unauthenticated      the node does not know who asks
     │  ├─ Forbidden            it knows, and the rules do not allow it
+    │  ├─ ReadOnly             the queue was opened for reading
     │  └─ QueueClosed
     ├─ UnavailableError        retry later: nothing was done
     │  ├─ QueueFull            the topic's backlog limit
@@ -183,6 +184,18 @@ class Forbidden(RequestError):
 
     code = "forbidden"
     http_status = 403
+
+
+class ReadOnly(RequestError):
+    """The queue was opened with `read_only=True`, and this would change it."""
+
+    code = "read_only"
+    http_status = 403
+
+    def __init__(
+        self, message: str = "the queue was opened with read_only=True; connect without it"
+    ) -> None:
+        super().__init__(message)
 
 
 class QueueClosed(RequestError):

@@ -81,6 +81,7 @@ PATIENCE_SECONDS_MAX: Final = (
     3_600  # the longest sleep of an idle shard; timers overflow far beyond
 )
 CACHE_BYTES_MAX: Final = 64 * MIB  # decoded batches kept for readers
+REPLICA_TRIES_MAX: Final = 10  # of a reader whose files are replaced by their owner meanwhile
 
 # -- serving ---------------------------------------------------------------------------------------
 HEAD_SECONDS_MAX: Final = 10.0  # from the first byte of a request to the end of its head

@@ -12,7 +12,7 @@ BehindRetention Consumer CorruptLedger CorruptLog CorruptSegment Delivery Delive
 DiskFull ExtraMissing Forbidden GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded
 Member MemberFenced Message MessageNotFound MessageTooLarge Origin OutcomeUnknown Overloaded
 Overview Placed Producer ProducerFailed ProducerFenced Published Queue QueueClosed QueueFull
-QuiverError QuotaExceeded ReceiptError ReceiptExpired ReceiptInvalid Record RequestError Retry Sent
+QuiverError QuotaExceeded ReadOnly ReceiptError ReceiptExpired ReceiptInvalid Record RequestError Retry Sent
 SentBatch SentBatches Staged StorageError StorageFailed StorageStats TopicExists TopicNotFound
 TopicPolicy TopicStats Transaction
 Unauthenticated UnavailableError Unreachable UnreadableMessages UnsupportedFormat connect

@@ -9,6 +9,7 @@ from typing import Any, Final
 from quiver.client import arguments
 from quiver.client.aio import AsyncQueue
 from quiver.client.flows import Flows
+from quiver.client.following import Follower
 from quiver.client.remote.address import Address, is_address, parse
 from quiver.client.sync import Queue
 from quiver.errors import InvalidRequest
@@ -16,9 +17,10 @@ from quiver.model.replies import Durability
 from quiver.model.units import milliseconds
 from quiver.node.clock import SystemClock
 from quiver.node.engine import Engine
+from quiver.node.replica import Replica
 from quiver.node.shard import Shard
 from quiver.storage.files import DiskFiles, translated
-from quiver.storage.lock import DirectoryLock
+from quiver.storage.lock import DirectoryLock, unowned
 
 OURS: Final = (
     "quiver.lock",
@@ -35,6 +37,7 @@ def connect(
     *,
     durability: Durability = "disk",
     ledger_retention: float | str = "30d",
+    read_only: bool = False,
 ) -> Queue:
     """Open the queue in a directory, made if it is not there, or the one of a node.
 
@@ -43,8 +46,12 @@ def connect(
 
     With `durability="memory"` nothing waits for the disk: fast, and lost if the machine goes down.
     What the ledger tells is kept for `ledger_retention`.
+
+    With `read_only=True` a directory is read without owning it, by any number of processes, while
+    nobody or another one owns it: what is confirmed there is seen, and no file is changed. Verbs
+    that would change something are refused, also for a node.
     """
-    return Queue(*_opening(url, durability, ledger_retention)())
+    return Queue(*_opening(url, durability, ledger_retention, read_only=read_only)())
 
 
 def connect_async(
@@ -52,32 +59,37 @@ def connect_async(
     *,
     durability: Durability = "disk",
     ledger_retention: float | str = "30d",
+    read_only: bool = False,
 ) -> AsyncQueue:
     """`connect` for event loops: `async with quiver.connect_async("data/") as queue: …`."""
-    return AsyncQueue(_opening(url, durability, ledger_retention))
+    return AsyncQueue(_opening(url, durability, ledger_retention, read_only=read_only))
 
 
 def _opening(
-    url: Any, durability: Durability, ledger_retention: float | str
+    url: Any, durability: Durability, ledger_retention: float | str, *, read_only: bool
 ) -> Callable[[], tuple[Flows, Callable[[], None]]]:
     """What opens the queue, after its arguments are checked."""
     arguments.choice(durability, "durability", Durability)
     ledger_ms = milliseconds(ledger_retention, "ledger_retention")
     if isinstance(url, str) and is_address(url):
         address = parse(url)
-        return lambda: open_link(address, durability)
+        return lambda: open_link(address, durability, read_only=read_only)
     path = directory(url)
+    if read_only:
+        return lambda: open_replica(path, durability)
     return lambda: open_flows(path, ledger_ms, durability)
 
 
-def open_link(address: Address, durability: Durability) -> tuple[Flows, Callable[[], None]]:
+def open_link(
+    address: Address, durability: Durability, *, read_only: bool = False
+) -> tuple[Flows, Callable[[], None]]:
     """The verbs over a link to nodes that answer, and what ends it."""
     # Only who has a node pays for an HTTP client.
     from quiver.client.remote.flows import RemoteFlows  # noqa: PLC0415
     from quiver.client.remote.link import Link, Request  # noqa: PLC0415
     from quiver.client.remote.wire import About  # noqa: PLC0415
 
-    link = Link(address)
+    link = Link(address, read_only=read_only)
     try:
         request = Request("GET", "/v1", repeat=True, patience_seconds=address.open_seconds)
         link.call(request, lambda reply: reply.json(About)).wait()
@@ -99,10 +111,15 @@ def directory(url: Any) -> Path:
     return Path(url)
 
 
+def names_in(path: Path) -> list[str]:
+    """The names of the files of a directory; none if it is not there."""
+    with translated(path):
+        return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+
+
 def demand_ours(path: Path) -> None:
     """Refuse a directory that has other people's files and no queue."""
-    with translated(path):
-        others = sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
+    others = names_in(path)
     if others and not any(name.startswith(OURS) for name in others):
         raise InvalidRequest(
             f"{path} has other files ({', '.join(others[:3])}{', …' if len(others) > 3 else ''}) and "
@@ -132,3 +149,15 @@ def open_flows(
         lock.release()
 
     return Flows(shard, durability), close
+
+
+def open_replica(path: Path, durability: Durability) -> tuple[Flows, Callable[[], None]]:
+    """The verbs that read over a directory that we do not own, and what ends it."""
+    if not any(name.startswith("wal-") for name in names_in(path)):
+        raise InvalidRequest(
+            f"there is no queue in {path}, and with read_only=True none is made there; give the "
+            "directory of one"
+        )
+    replica = Replica(DiskFiles(path, read_only=True), lambda: unowned(path))
+    follower = Follower(replica, SystemClock())
+    return Flows(follower, durability), follower.close

@@ -26,6 +26,7 @@ from quiver.batches.rows import Row, make_row, pack
 from quiver.batches.schema import concat
 from quiver.batches.story import Story
 from quiver.client import arguments, losses
+from quiver.client.following import Follower
 from quiver.client.results import (
     Lease,
     Leased,
@@ -35,6 +36,7 @@ from quiver.client.results import (
     SentBatch,
     Staged,
 )
+from quiver.client.steps import Work
 from quiver.core.delivery import letters
 from quiver.core.delivery.offsets import merge
 from quiver.errors import (
@@ -104,20 +106,6 @@ Flow = Generator[Any, Any, T]
 Place: TypeAlias = tuple[int, int]  # partition and offset
 
 
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """Wait for some seconds."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """Something that may take a while (reading the disk, decoding), to be done off an event loop."""
-
-    do: Callable[[], Any]
-
-
 class Page(Protocol):
     """Some messages of a replay, and where the next page begins."""
 
@@ -159,9 +147,9 @@ class StoredPage:
 
 
 class Flows:
-    """The verbs of the API over a shard."""
+    """The verbs of the API over a shard, or over what stands in for it where one only reads."""
 
-    def __init__(self, shard: Shard, durability: Durability) -> None:
+    def __init__(self, shard: Shard | Follower, durability: Durability) -> None:
         self.shard = shard
         self.durability = durability
         self._handles: dict[str, TopicHandle] = {}

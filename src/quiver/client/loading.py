@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from quiver.client.flows import Flow, Flows, Work, sent_batch
+from quiver.client.flows import Flow, Flows, sent_batch
 from quiver.client.results import SentBatches
+from quiver.client.steps import Work
 from quiver.model.commands import Producer
 from quiver.model.replies import Durability, SentMany
 

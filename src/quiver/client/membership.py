@@ -5,8 +5,9 @@ from typing import Any
 
 from quiver import limits
 from quiver.client import arguments, losses
-from quiver.client.flows import Flow, Flows, Work
+from quiver.client.flows import Flow, Flows
 from quiver.client.results import Record
+from quiver.client.steps import Work
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Commit, Heartbeat, Join, Leave
 from quiver.model.replies import Assigned

@@ -11,10 +11,11 @@ from typing import Any, TypeAlias
 
 from quiver import limits
 from quiver.client import arguments
-from quiver.client.flows import Flow, Flows, Pause, Place, Work
+from quiver.client.flows import Flow, Flows, Place
 from quiver.client.results import Record
 from quiver.client.scanning import Scan
 from quiver.client.sql import Predicate
+from quiver.client.steps import Pause, Work
 from quiver.core.delivery.offsets import merge
 from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.commands import Discard, Pick, Redrive

@@ -5,9 +5,10 @@ from functools import partial
 
 import pyarrow as pa
 
-from quiver.client.flows import Flow, Flows, Place, Work
+from quiver.client.flows import Flow, Flows, Place
 from quiver.client.scanning import Scan
 from quiver.client.sql import SELECTED, Question, Session, columns_of, empty, refusing
+from quiver.client.steps import Work
 from quiver.errors import InvalidRequest, TopicNotFound
 
 LEDGER = "ledger"

@@ -3,7 +3,8 @@
 import pyarrow as pa
 
 from quiver import limits
-from quiver.client.flows import Flow, Flows, Page, Place, Work
+from quiver.client.flows import Flow, Flows, Page, Place
+from quiver.client.steps import Work
 
 
 class Scan:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from quiver import limits
 from quiver.batches.rows import make_row
 from quiver.client import arguments
-from quiver.client.flows import Flows, Pause, Work
+from quiver.client.flows import Flows
 from quiver.client.loading import send_batches
 from quiver.client.membership import Membership
 from quiver.client.moving import move
@@ -28,6 +28,7 @@ from quiver.client.results import (
     Staged,
 )
 from quiver.client.scanning import Scan
+from quiver.client.steps import Pause, Work
 from quiver.client.stock import Stock
 from quiver.client.transaction import Collected, Settleable
 from quiver.errors import OutcomeUnknown, QueueClosed, ReceiptExpired

@@ -238,31 +238,34 @@ class Engine:
         """Recover what the directory holds; found a new log with `secret` if it holds nothing."""
         snapshot.clean(files)
         with without_gc():
-            engine = cls._recover(files, ledger_ms, **sizes)
+            engine = cls.load(files, ledger_ms, **sizes)
+            engine.replay(engine.wal.replay())
+        engine.core.reasons.clear()  # what was counted before is not counted again
+        engine._ledger.clean()
         engine._clean()
         if engine.core.index == 0:
             engine.commit([Proposal(Found(secret, now_ms))], now_ms=now_ms)
         return engine
 
     @classmethod
-    def _recover(cls, files: Files, ledger_ms: int, **sizes: int) -> "Engine":
+    def load(cls, files: Files, ledger_ms: int = RETENTION_MS, **sizes: int) -> "Engine":
+        """The state of the snapshot, which the log is to be replayed behind. Nothing is changed."""
         saved = snapshot.load(files)
         core, places, segments = Delivery(), [], []
         if saved is not None:
             state, segments = codec.decode_state(saved[1])
             dumped, places = codec.decode_state(state)
             core = Delivery.load(dumped)
-        snapped = core.index
         wal = Wal.open(files, after=core.index, places=places, **sizes)
-        for record in wal.replay():
-            core.apply(
-                Entry(record.index, record.now_ms, codec.decode(record.kind, record.command))
-            )
-        core.reasons.clear()  # what was counted before is not counted again
-        engine = cls(files, core, wal, LedgerFiles(files, snapped, ledger_ms))
+        engine = cls(files, core, wal, LedgerFiles(files, core.index, ledger_ms))
         engine.segments = Segments.load(segments)
-        engine._entries = snapped
         return engine
+
+    def replay(self, records: Iterable[Record]) -> None:
+        """Apply entries that the log has already."""
+        for record in records:
+            command = codec.decode(record.kind, record.command)
+            self.core.apply(Entry(record.index, record.now_ms, command))
 
     def commit(
         self, proposals: Sequence[Proposal], *, now_ms: int, sync: bool = True
@@ -468,6 +471,10 @@ class Engine:
     def read_ledger(self) -> Reading:
         """What happened until now."""
         return self._ledger.reading(self.core.ledger.peek())
+
+    def find_ledger(self) -> None:
+        """Look again for its files: whoever owns the directory makes few of many now and then."""
+        self._ledger = LedgerFiles(self._files, self._entries, RETENTION_MS)
 
     def storage(self) -> StorageStats:
         """The files, as numbers."""

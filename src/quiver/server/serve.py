@@ -100,6 +100,7 @@ class Node:
             flows, close = await asyncio.to_thread(
                 open_flows, self._config.data, milliseconds("30d", "ledger_retention"), "disk"
             )
+            assert isinstance(flows.shard, Shard)
             self._shard = flows.shard
             async with AsyncQueue(lambda: (flows, close)) as queue:
                 server = await self._listen(queue, listener)

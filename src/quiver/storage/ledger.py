@@ -86,7 +86,6 @@ class LedgerFiles:
         found = [span for span in spans(files) if span.last <= after]
         self._spans = [span for span in found if not any(map(span.inside, found))]
         self._pending: list[Rows] = []  # taken from the core, and not yet surely on disk
-        self._remove_others()
 
     def begin(self, rows: Rows | None, now_ms: int) -> Page:
         """What the next snapshot must save: these rows, and those that an earlier one could not."""
@@ -99,14 +98,15 @@ class LedgerFiles:
         """The page and its snapshot are durable."""
         del self._pending[: len(page.rows)]
         self._spans = [*page.kept, *([page.span] if page.span else [])]
-        self._remove_others()
+        self.clean()
 
     def reading(self, rows: Rows | None) -> Reading:
         """Everything as it is now; `rows` are those that the core still has."""
         pending = [*self._pending, *([rows] if rows is not None else [])]
         return Reading([self._files.open(span.name) for span in self._spans], pending)
 
-    def _remove_others(self) -> None:
+    def clean(self) -> None:
+        """Remove the files that are not needed. Only the owner of the directory may do this."""
         others = [span for span in spans(self._files) if span not in self._spans]
         for span in others:
             self._files.remove(span.name)

@@ -13,12 +13,16 @@ import os
 import shlex
 import socket
 import sys
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from quiver.errors import DirectoryInUse, InvalidRequest
 from quiver.storage.files import PRIVATE, sync_directory, translated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 NAME: Final = "quiver.lock"
 _OWNER_BYTES_MAX: Final = 4096
@@ -81,6 +85,26 @@ def owner_of(path: str | os.PathLike[str]) -> str | None:
         finally:
             os.close(descriptor)
     return None
+
+
+@contextmanager
+def unowned(path: str | os.PathLike[str]) -> Iterator[bool]:
+    """Whether nobody owns the directory `path`; then nobody does until the block has ended.
+
+    Whoever wants to open it meanwhile is told that it is in use, so the block should be short.
+    """
+    lock = Path(path) / NAME
+    with translated(lock):
+        descriptor = os.open(lock, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(descriptor)
 
 
 def _make(directory: Path) -> None:

@@ -67,13 +67,17 @@ class Tail(NamedTuple):
 
 
 class LogFile:
-    """An open file of the log. `end` is where its next frame goes, once `walk` has been through."""
+    """An open file of the log. `end` is where its next frame goes, once `walk` has been through.
+
+    `next` is the index of that frame.
+    """
 
     def __init__(self, file: File, first: int, salt: int) -> None:
         self.file = file
         self.first = first
         self.salt = salt
         self.end = _START
+        self.next = first
 
     @classmethod
     def create(cls, files: Files, first: int, *, allocate: int) -> LogFile:
@@ -100,21 +104,26 @@ class LogFile:
             raise CorruptLog(f"{file.name} is not the log file that its name says. {REMEDY}")
         return cls(file, first, salt)
 
-    def walk(self) -> Iterator[tuple[int, Header, bytes]]:
-        """Position, header and command of every frame up to where no good one starts."""
-        ahead, index = _Ahead(self.file), self.first
-        while True:
+    def walk(self, confirmed: int | None = None) -> Iterator[tuple[int, Header, bytes]]:
+        """Position, header and command of every frame up to where no good one starts.
+
+        If only what is `confirmed` is wanted, batches are not looked at: they are known to be there.
+        Either way a second walk goes on where the first one has ended.
+        """
+        ahead = _Ahead(self.file)
+        while confirmed is None or self.next <= confirmed:
             position, commands_at = self.end, self.end + HEADER_BYTES
             header = frame.decode_header(ahead.read(position, HEADER_BYTES), salt=self.salt)
-            if header is None or header.index != index:
+            if header is None or header.index != self.next:
                 return
             command = ahead.read(commands_at, header.command_bytes)
             if len(command) < header.command_bytes or crc32c(command) != header.command_crc:
                 return
-            if ahead.crc(commands_at + len(command), header.batch_bytes) != header.batch_crc:
+            batch_at = commands_at + len(command)
+            if confirmed is None and ahead.crc(batch_at, header.batch_bytes) != header.batch_crc:
                 return
             self.end += header.frame_bytes
-            index += 1
+            self.next += 1
             yield position, header, command
 
     def tail(self) -> Tail:

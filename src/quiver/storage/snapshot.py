@@ -86,4 +86,9 @@ def clean(files: Files) -> None:
 
 def names(files: Files) -> list[str]:
     """The names of all snapshots, oldest first."""
-    return [n for n in files.names() if n.startswith("snapshot-") and n.endswith(".snap")]
+    return list(filter(is_name, files.names()))
+
+
+def is_name(name: str) -> bool:
+    """Whether a file is a snapshot."""
+    return name.startswith("snapshot-") and name.endswith(".snap")

@@ -151,6 +151,34 @@ class Wal:
         self.synced_index = self.last_index
         self._mark.write(self.last_index)
 
+    def follow(self, confirmed: int | None) -> Iterator[Record]:
+        """`replay` for somebody who does not own the directory: nothing is changed.
+
+        It goes up to entry `confirmed`, or, if that is None, to where no good frame starts. A second
+        call goes on from there. `CorruptLog`: what is confirmed is not in the files that are there.
+        """
+        if self._current is None:
+            self._advance(max(first for first in self._sizes if first <= self._after + 1))
+        while confirmed is None or self._tip.next <= confirmed:
+            yield from self._replay_file(self._tip, confirmed)
+            if not self._has_next:
+                break
+            self._advance(self._tip.next)
+        if confirmed is not None and self._tip.next <= confirmed:
+            raise CorruptLog(
+                f"Entries {self._tip.next} to {confirmed} are confirmed and not in the log. {REMEDY}"
+            )
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether there seems to be more than what was followed."""
+        data = self._tip.file.read(self._tip.end, frame.HEADER_BYTES)
+        return frame.decode_header(data, salt=self._tip.salt) is not None or self._has_next
+
+    def settle(self) -> None:
+        """Make durable what was followed and is not confirmed; its owner may have had no time for it."""
+        self._tip.file.sync()
+
     def append(self, records: Sequence[Record], *, urgent: bool) -> None:
         """Write entries that continue the log, all or none; the next `sync` makes them durable."""
         with _Alive(self):
@@ -286,9 +314,23 @@ class Wal:
         if missing:
             raise CorruptLog(f"The log file with entry {after + 1} is missing. {REMEDY}")
 
-    def _replay_file(self, log: LogFile) -> Iterator[Record]:
-        self.last_index = log.first - 1
-        for position, header, command in log.walk():
+    @property
+    def _has_next(self) -> bool:
+        """Whether another file goes on where the one that is followed has ended so far."""
+        tip = self._tip
+        return tip.next > tip.first and name_of(tip.next) in self._files.names()
+
+    def _advance(self, first: int) -> None:
+        """Go on with the file that begins with this entry."""
+        log = LogFile.open(self._files, first)
+        if self._current is not None:
+            self._sizes[self._current.first] = self._current.end
+        self._sizes.pop(first, None)
+        self._current = log
+
+    def _replay_file(self, log: LogFile, confirmed: int | None = None) -> Iterator[Record]:
+        self.last_index = log.next - 1
+        for position, header, command in log.walk(confirmed):
             self.last_index, self.last_now_ms = header.index, header.now_ms
             if header.index > self._after:
                 if header.batch_bytes:

@@ -3,8 +3,9 @@
 import pytest
 
 import quiver
-from quiver.client.flows import Flows, Pause, Work
+from quiver.client.flows import Flows
 from quiver.client.moving import move
+from quiver.client.steps import Pause, Work
 from quiver.model.commands import Discard
 from quiver.testing import VirtualClock
 from tests.contract.doors import SyncDoor

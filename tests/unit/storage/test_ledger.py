@@ -43,7 +43,9 @@ def entries(book: LedgerFiles, **wanted) -> list[int]:
 
 
 def open_book(files, after: int = 10**9, days: int = 30) -> LedgerFiles:
-    return LedgerFiles(files, after, days * DAY_MS)
+    book = LedgerFiles(files, after, days * DAY_MS)
+    book.clean()
+    return book
 
 
 def test_rows_come_back_in_order_from_files_and_memory(files):

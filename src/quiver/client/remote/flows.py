@@ -20,7 +20,6 @@ from quiver.client.flows import (
     Flow,
     Flows,
     Page,
-    Work,
     check_publish,
     chosen,
     expired,
@@ -31,6 +30,7 @@ from quiver.client.flows import (
 from quiver.client.remote import tables, wire
 from quiver.client.remote.link import Link, Reply, Request
 from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch, Staged
+from quiver.client.steps import Work
 from quiver.core.delivery.offsets import merge
 from quiver.errors import (
     BehindRetention,

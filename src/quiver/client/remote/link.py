@@ -39,6 +39,7 @@ from quiver.errors import (
     QueueClosed,
     QuiverError,
     QuotaExceeded,
+    ReadOnly,
     ReceiptExpired,
     Unauthenticated,
     UnavailableError,
@@ -68,6 +69,12 @@ class Request:
     repeat: bool
     wait_seconds: float = 0  # how long the node itself may take its time
     patience_seconds: float | None = None  # less than the address's, if given
+
+    @property
+    def only_reads(self) -> bool:
+        """Whether nothing is changed by it."""
+        asks = self.path == "/v1/sql" or self.path.endswith("/read")
+        return self.method == "GET" or (self.method == "POST" and asks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +148,9 @@ class _Call(Ticket[T]):
 class Link:
     """Calls to the nodes of an address, from any thread."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, *, read_only: bool = False) -> None:
         self.address = address
+        self._read_only = read_only
         self._tls = address.tls()
         self._chance = random.Random()  # noqa: S311  # it spreads retries, it guards nothing
         self._ahead_ms: float | None = None  # of the node's clock before our monotonic one
@@ -168,6 +176,8 @@ class Link:
 
     def call(self, request: Request, convert: Callable[[Reply], T]) -> Ticket[T]:
         """Make a request; the ticket gets what `convert` makes of the answer."""
+        if self._read_only and not request.only_reads:
+            raise ReadOnly()
         request = self._compressed(request)
         ticket: _Call[T] = _Call()
         with self._lock:

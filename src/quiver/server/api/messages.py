@@ -18,9 +18,10 @@ from quiver.batches.output import Piece, table
 from quiver.batches.rows import Row, as_json, make_row
 from quiver.client import arguments
 from quiver.client.aio import run
-from quiver.client.flows import Flow, StoredPage, Work, deliveries, expired, records, sent_batch
+from quiver.client.flows import Flow, StoredPage, deliveries, expired, records, sent_batch
 from quiver.client.remote import wire
 from quiver.client.results import AsyncDelivery, Record, Sent, SentBatch, Staged
+from quiver.client.steps import Work
 from quiver.errors import InvalidRequest, TopicNotFound
 from quiver.model.commands import Producer, Settle
 from quiver.model.replies import Durability, ProducerOpened, Published, SentMany

@@ -1,0 +1,87 @@
+"""A directory that somebody else may own: its state, read from the files and followed.
+
+The log is replayed up to the confirmation mark, which the owner moves with every sync: what is
+before it stays as it is. If nobody owns the directory, what is behind the mark counts as well, as
+the next owner would see it.
+
+The owner removes files that only older states needed, but not before it has saved the snapshot
+that makes them so. So whatever we found counts if our snapshot is still the newest one afterwards.
+Otherwise the newer one is loaded and the question is asked again; topics, partitions and offsets
+mean the same there.
+"""
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import TypeVar
+
+from quiver import limits
+from quiver.errors import Overloaded, StorageError
+from quiver.node.engine import Engine, without_gc
+from quiver.storage import snapshot
+from quiver.storage.files import Files
+from quiver.storage.mark import Mark
+
+T = TypeVar("T")
+
+
+class Replica:
+    """Answers questions about a directory without owning it. Used by one thread at a time.
+
+    `unowned` says whether nobody owns it, and sees to it that nobody does for the length of a block.
+    """
+
+    def __init__(self, files: Files, unowned: Callable[[], AbstractContextManager[bool]]) -> None:
+        self._files = files
+        self._unowned = unowned
+        self._engine: Engine | None = None
+        self._names: Sequence[str] = ()  # of the directory, when it was last looked at
+        self._confirmed = 0
+
+    def ask(self, question: Callable[[Engine], T]) -> T:
+        """The answer by the state of now; the question must not change it."""
+        problem: StorageError | None = None
+        for _ in range(limits.REPLICA_TRIES_MAX):
+            names = self._files.names()
+            try:
+                engine = self._caught_up(names)
+                answer = question(engine)
+            except StorageError as error:
+                if self._files.names() == names:
+                    raise
+                problem = error  # a file was removed just now, or is damaged: that will be seen
+                self._engine = None
+                continue
+            if _newest(self._files.names()) == _newest(names):
+                return answer
+        raise problem or Overloaded("the files of the queue change faster than they can be read")
+
+    def _caught_up(self, names: Sequence[str]) -> Engine:
+        """The state of now, in a directory with these files."""
+        confirmed = Mark(self._files).index
+        engine = self._engine
+        if (
+            engine is None
+            or _newest(names) != _newest(self._names)
+            or confirmed < self._confirmed  # another directory has taken its place
+        ):
+            with without_gc():
+                engine = Engine.load(self._files)
+        elif names != self._names:
+            engine.find_ledger()
+        self._follow(engine, confirmed)
+        self._engine, self._names, self._confirmed = engine, names, confirmed
+        return engine
+
+    def _follow(self, engine: Engine, confirmed: int) -> None:
+        with without_gc():
+            engine.replay(engine.wal.follow(confirmed))
+        if engine.wal.goes_on:
+            with self._unowned() as nobodys:
+                if nobodys:
+                    engine.replay(engine.wal.follow(None))
+                    engine.wal.settle()
+
+
+def _newest(names: Sequence[str]) -> str | None:
+    """The newest snapshot among these files."""
+    return max(filter(snapshot.is_name, names), default=None)
