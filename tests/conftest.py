@@ -20,6 +20,12 @@ GRACE_SECONDS = 2.0  # for threads that were told to stop and are on their way o
 DESCRIPTORS = Path("/proc/self/fd")  # Linux; elsewhere only threads are checked
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Two processes for each core: half of its time a test waits, for the disk or for a process."""
+    return 2 * (os.cpu_count() or 1)
+
+
 @pytest.hookimpl(trylast=True)  # after those who mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Spark's tests come first, so that one process runs them all, in one session.
