@@ -44,6 +44,9 @@ PAGE_MESSAGES_FIRST: Final = 100  # before it knows how large they are
 SQL_CHARS_MAX: Final = 100_000  # a question that a person or a program writes
 SQL_MEMORY_BYTES_MAX: Final = 512 * MIB  # what DuckDB may use; then it spills to temporary files
 SQL_SPILL_BYTES_MAX: Final = 64 * 1024 * MIB  # of those files
+SQL_THREADS_MAX: Final = (
+    4  # of DuckDB, and no more than half of the cores: the rest is for messages
+)
 SQL_RESULT_BYTES_MAX: Final = 512 * MIB  # an answer is a table in memory
 
 # -- names -----------------------------------------------------------------------------------------
@@ -103,10 +106,11 @@ CONNECTIONS_PER_PEER_MAX: Final = 12_000  # of one address, so that it cannot ke
 PIPELINED_REQUESTS_MAX: Final = 32  # sent on one connection before the first has its answer
 IN_FLIGHT_BYTES_MAX: Final = (
     512 * MIB
-)  # bodies of requests, and of answers that nobody reads, in all
+)  # bodies of requests, and of answers until they are read, in all
 UNPACKERS_MAX: Final = 2  # bodies decompressed at a time: zstd may need 128 MiB for one
 THREADS_MAX: Final = 32  # of a node, for reading and decoding batches, large JSON, compression
 SQL_QUERIES_MAX: Final = 2  # questions and conditions in SQL that a node works on at a time
+SQL_ANSWER_BYTES_MAX: Final = 64 * MIB  # of a table that a node answers a question with
 SQL_SECONDS_MAX: Final = 30.0  # for a question, or for a condition on one page of messages
 READY_SECONDS_MAX: Final = 2.0  # a queue that is ready answers a question in this time
 HOSTS_REMEMBERED_MAX: Final = (
@@ -125,6 +129,7 @@ API_TRANSACTION_BYTES_MAX: Final = 96 * MIB  # a transaction may carry a batch o
 API_ARROW_BYTES_MAX: Final = ENCODED_BYTES_MAX  # a request in Arrow, decompressed
 API_SMALL_BYTES_MAX: Final = 1 * MIB  # any other request
 API_ROWS_MAX: Final = 10_000  # of a table as JSON; as Arrow there may be more
+API_ROWS_BYTES_MAX: Final = 8 * MIB  # of these, as a table: each value becomes an object
 ARROW_MESSAGES_MAX: Final = 1_024  # schema, dictionaries and batches of one stream from outside
 ARROW_HEAD_BYTES_MAX: Final = 64 * KIB  # of each: ours need a few hundred
 INLINE_BYTES_MAX: Final = 32 * KIB  # decoded in the event loop; more goes to a thread

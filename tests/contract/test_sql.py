@@ -322,6 +322,7 @@ def test_a_topic_that_is_not_there_is_named(queue):
 
 def test_an_answer_has_a_bound(queue, monkeypatch):
     monkeypatch.setattr(limits, "SQL_RESULT_BYTES_MAX", 1_000)
+    monkeypatch.setattr(limits, "SQL_ANSWER_BYTES_MAX", 1_000)
     with pytest.raises(quiver.LimitExceeded, match="fewer columns or rows"):
         queue.sql("select range from range(1000)")
 

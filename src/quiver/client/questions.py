@@ -5,6 +5,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from quiver import limits
 from quiver.client.flows import Flow, Flows, Place
 from quiver.client.scanning import Scan
 from quiver.client.sql import SELECTED, Question, Session, columns_of, empty, refusing
@@ -14,8 +15,9 @@ from quiver.errors import InvalidRequest, TopicNotFound
 LEDGER = "ledger"
 
 
-def ask(flows: Flows, query: str) -> Flow[pa.Table]:
+def ask(flows: Flows, query: str, bytes_max: int | None = None) -> Flow[pa.Table]:
     """The answer to one SELECT over topics, as they are now."""
+    most = limits.SQL_RESULT_BYTES_MAX if bytes_max is None else bytes_max
     elsewhere = flows.sql(query)
     if elsewhere is not None:
         return (yield from elsewhere)
@@ -33,7 +35,7 @@ def ask(flows: Flows, query: str) -> Flow[pa.Table]:
                     f"there is no topic {name!r} to ask about. A name with other characters than "
                     'letters, digits and _ goes into double quotes: from "orders-eu"'
                 )
-        answer: pa.Table = yield Work(question.answer)
+        answer: pa.Table = yield Work(lambda: question.answer(most))
         return answer
     finally:
         question.close()

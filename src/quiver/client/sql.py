@@ -6,6 +6,7 @@ becomes an InvalidRequest in its own words. DuckDB is optional and loaded when s
 """
 
 import json
+import os
 import time
 from collections.abc import Callable, Container, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -164,6 +165,7 @@ class Session:
             ":memory:",
             config={
                 "memory_limit": f"{limits.SQL_MEMORY_BYTES_MAX}B",
+                "threads": max(min(limits.SQL_THREADS_MAX, (os.cpu_count() or 1) // 2), 1),
                 "temp_directory": spill,
                 "max_temp_directory_size": f"{limits.SQL_SPILL_BYTES_MAX}B",
                 "autoinstall_known_extensions": "false",
@@ -251,15 +253,15 @@ class Session:
         self._db.execute(f"create view {path} as select {selected} from {stored}")  # noqa: S608
 
     @apart
-    def answer(self, query: str) -> pa.Table:
+    def answer(self, query: str, bytes_max: int) -> pa.Table:
         """The result of a query, within bounds."""
         reader = self._db.sql(query).to_arrow_reader(limits.READ_MESSAGES_MAX)
         batches, nbytes = [], 0
         for batch in reader:
             nbytes += batch.nbytes
-            if nbytes > limits.SQL_RESULT_BYTES_MAX:
+            if nbytes > bytes_max:
                 raise LimitExceeded(
-                    f"the answer has more than {limits.SQL_RESULT_BYTES_MAX:,} bytes: select fewer "
+                    f"the answer has more than {bytes_max:,} bytes: select fewer "
                     "columns or rows, or export the topic"
                 )
             batches.append(batch)
@@ -300,11 +302,11 @@ class Question:
                 self.names, self.given = _names(tree)
             self.close = stack.pop_all().close
 
-    def answer(self) -> pa.Table:
+    def answer(self, bytes_max: int) -> pa.Table:
         """Ask."""
         hint = f"topics have the columns {COLUMNS}" if self.names else ""
         with refusing("the query cannot be answered", hint):
-            return self.session.answer(self._query)
+            return self.session.answer(self._query, bytes_max)
 
 
 @contextmanager

@@ -49,6 +49,10 @@ class Held:
                 f"requests keep {self._traffic.bytes:,} of {bound:,} bytes in memory already; "
                 "retry after a moment"
             )
+        self.note(nbytes)
+
+    def note(self, nbytes: int) -> None:
+        """Take up so many more for an answer: it must be given, and those who come next may wait."""
         self._traffic.bytes += nbytes
         self.nbytes += nbytes
 

@@ -19,9 +19,9 @@ async def cancel_a_query(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         loop = asyncio.get_running_loop()
         answer = Question.answer
 
-        def answering(question: Question) -> pa.Table:
+        def answering(question: Question, bytes_max: int) -> pa.Table:
             loop.call_soon_threadsafe(asked.set)
-            return answer(question)
+            return answer(question, bytes_max)
 
         monkeypatch.setattr(Question, "answer", answering)
         asking = asyncio.create_task(queue.sql(FOR_EVER))

@@ -48,7 +48,8 @@ async def trace(call: Call) -> Any:
 
 
 async def sql(call: Call, body: wire.Question) -> Any:
-    answer = await until_gone(call.request, questions.answer(ask(call.flows, body.query)))
+    flow = ask(call.flows, body.query, limits.SQL_ANSWER_BYTES_MAX)
+    answer = await until_gone(call.request, questions.answer(flow))
     return Stream(answer) if call.arrow else await written(lambda: rows(answer))
 
 
@@ -58,16 +59,16 @@ def _rows_of(reader: pa.RecordBatchReader) -> wire.Rows:
     for batch in reader:
         batches.append(batch)
         count += batch.num_rows
-        if count > limits.API_ROWS_MAX:
+        if count > limits.API_ROWS_MAX:  # and a row of the ledger is short
             break
     return rows(pa.Table.from_batches(batches, reader.schema))
 
 
 def rows(table: pa.Table) -> wire.Rows:
     """A table as JSON has it; bytes are base64."""
-    if table.num_rows > limits.API_ROWS_MAX:
+    if table.num_rows > limits.API_ROWS_MAX or table.nbytes > limits.API_ROWS_BYTES_MAX:
         raise LimitExceeded(
-            f"the answer has more than {limits.API_ROWS_MAX:,} rows; ask for less, or for Arrow with "
-            f"Accept: {wire.ARROW}"
+            f"the answer has more than {limits.API_ROWS_MAX:,} rows or {limits.API_ROWS_BYTES_MAX:,} "
+            f"bytes; ask for less, or for Arrow with Accept: {wire.ARROW}"
         )
     return wire.Rows(rows=table.to_pylist())

@@ -31,6 +31,7 @@ from quiver.server.auth import EVERY_TOPIC
 from quiver.server.body import announced, read_body
 from quiver.server.context import Context
 from quiver.server.problems import problem
+from quiver.server.traffic import Held
 
 T = TypeVar("T")
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -117,9 +118,13 @@ def _query(request: Request, kind: type[T]) -> T:
 async def _answered(call: Call, endpoint: Endpoint, answer: Any) -> Response:
     if answer is None:
         return Response(status_code=204)
+    held: Held = call.request.scope["quiver.held"]
     if isinstance(answer, Stream):
+        if isinstance(answer.tables, pa.Table):
+            held.note(answer.tables.nbytes)
         return await _streamed(call, answer)
     body = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
+    held.note(len(body))
     return await _compressed(call.request, body, wire.JSON)
 
 
