@@ -7,7 +7,7 @@ import pytest
 from quiver.batches.rows import make_row, pack
 from quiver.core.delivery import Delivery
 from quiver.model.commands import CreateTopic, Entry, Pick, Publish, Receive, Run, Send
-from quiver.model.replies import Published, Received, SentMany
+from quiver.model.replies import Published, Received, Sent, SentMany
 from quiver.model.topic import TopicPolicy
 from quiver.node.engine import Engine, Proposal, encode
 from quiver.storage import codec
@@ -59,6 +59,7 @@ class Job:
         if number:
             self.snapshot()  # so that what is staged is sealed before it is published
         (sent,) = reply.answers
+        assert isinstance(sent, Sent)
         return {one.partition: (one.offset, one.offset + one.count) for one in sent.placed}
 
     def snapshot(self) -> None:
