@@ -25,6 +25,7 @@
     │  └─ DiskFull             no room for another write
     ├─ OutcomeUnknown          the connection broke: a send may be stored or not
     ├─ ProducerFailed          what a producer sent behind your back was refused; it has the messages
+    ├─ PipelineFailed          Spark gave up a batch; nothing is lost, the next run does it again
     └─ StorageError            the directory needs a person
        ├─ DirectoryInUse       another process owns it
        ├─ CorruptLog           damage where nothing may be damaged
@@ -277,6 +278,12 @@ class ProducerFailed(QuiverError):
 
     def __str__(self) -> str:
         return str(self.args[0])
+
+
+class PipelineFailed(QuiverError):
+    """Spark gave up a batch of a pipeline. The next run does it again, with the same messages."""
+
+    code = "pipeline_failed"
 
 
 class StorageError(QuiverError):

@@ -257,3 +257,13 @@ SPARK_SHARE_BYTES: Final = 1 * MIB  # that a task should have at least: to start
 SPARK_SPLITS_MAX: Final = 10_000  # tasks of one read; of more each has more to do
 SPARK_QUEUES_MAX: Final = 8  # that one Python worker keeps open
 SPARK_IDLE_SECONDS: Final = 0.05  # a stream with nothing to read waits so long before it asks again
+
+# -- pipelines on Spark ----------------------------------------------------------------------------
+PIPELINE_BATCH_ROWS: Final = 100_000  # of a topic, taken by one batch: more makes it wait longer
+PIPELINE_BATCH_BYTES: Final = 256 * MIB  # of a topic, taken by one batch
+PIPELINE_POLL_SECONDS: Final = 0.2  # how late a batch's figures, or a wish to stop, may be noticed
+PIPELINE_STOP_SECONDS_MAX: Final = 60.0  # a batch that is being loaded is waited for, then given up
+PIPELINE_PATIENCE_SECONDS: Final = 600.0  # a full topic, or a node that is away, is waited for
+PIPELINE_PAUSE_SECONDS: Final = 1.0  # between two attempts to load a batch there
+DEAD_LETTER_HEADERS_MAX: Final = 56  # of a bad row's own; the rest has room for what went wrong
+DEAD_LETTER_HEADERS_BYTES_MAX: Final = HEADERS_BYTES_MAX - 64 * KIB  # or they are left out

@@ -13,6 +13,7 @@ from quiver.cli import (
     doctor,
     groups,
     ledger,
+    pipeline,
     read,
     receive,
     seal,
@@ -44,7 +45,7 @@ class Root(TyperGroup):
 
 
 ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "sql", "export", "import", "trace",
-         "ledger", "seal", "serve", "access", "top", "doctor", "bench", "demo"]  # fmt: skip
+         "ledger", "pipeline", "seal", "serve", "access", "top", "doctor", "bench", "demo"]  # fmt: skip
 
 app = typer.Typer(
     name="quiver",
@@ -99,6 +100,7 @@ app.command("export", epilog=transfer.EXPORT_EPILOG)(transfer.export)
 app.command("import", epilog=transfer.IMPORT_EPILOG)(transfer.import_)
 app.command("trace", epilog=ledger.TRACE_EPILOG)(ledger.trace)
 app.command("ledger", epilog=ledger.LEDGER_EPILOG)(ledger.ledger)
+app.add_typer(pipeline.app, name="pipeline")
 app.command("seal", epilog=seal.EPILOG)(seal.seal)
 app.command("serve", epilog=serve.EPILOG)(serve.serve)
 app.add_typer(access.app, name="access")

@@ -4,7 +4,7 @@ The first signal asks; the second one, from somebody who has had enough, interru
 """
 
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -12,9 +12,10 @@ from types import FrameType
 class Stop:
     """Whether somebody asked us to stop. While `now` is set, being asked is being interrupted."""
 
-    def __init__(self) -> None:
+    def __init__(self, then: Callable[[], None] | None = None) -> None:
         self.signal = 0
         self.now = False
+        self._then = then
 
     @property
     def exit_code(self) -> int:
@@ -26,12 +27,14 @@ class Stop:
         again, self.signal = bool(self.signal), number
         if again or self.now:
             raise KeyboardInterrupt
+        if self._then is not None:
+            self._then()
 
 
 @contextmanager
-def stoppable() -> Iterator[Stop]:
-    """Ctrl-C and SIGTERM only ask, inside this block."""
-    stop = Stop()
+def stoppable(then: Callable[[], None] | None = None) -> Iterator[Stop]:
+    """Ctrl-C and SIGTERM only ask, inside this block; `then` hands on the question."""
+    stop = Stop(then)
     numbers = (signal.SIGINT, signal.SIGTERM)
     before = {number: signal.signal(number, stop.ask) for number in numbers}
     try:

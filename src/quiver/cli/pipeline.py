@@ -1,0 +1,95 @@
+"""`quiver pipeline`: topics through Spark into files and topics, as a file in TOML says."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from quiver.cli import output
+from quiver.cli.options import Json, epilog
+from quiver.cli.signals import stoppable
+
+if TYPE_CHECKING:
+    from quiver.spark.pipeline import Batch, Stage
+
+app = typer.Typer(
+    help="Run a data pipeline on Spark: extract, transform, enrich, load.", no_args_is_help=True
+)
+
+EPILOG = epilog(
+    ["quiver pipeline run pipeline.toml", "quiver pipeline run pipeline.toml --once --json"],
+    "It can be stopped and killed at any time: the next run goes on where this one was, and every "
+    "message has its effect once. SIGTERM and Ctrl-C end it after the batch that is being loaded; a "
+    "second one ends it at once.",
+)
+
+
+QUIET: Final = {"spark.python.sql.dataFrameDebugging.enabled": "false"}  # we say what is wrong
+
+
+@app.command("run", epilog=EPILOG)
+def run(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline, in TOML.")],
+    once: Annotated[
+        bool, typer.Option("--once", help="End when all that is there now is done.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Run a pipeline until it is told to stop."""
+    from quiver.spark.session import demand_pyspark, start_session
+
+    demand_pyspark()
+    from quiver.spark.pipeline import Pipeline, load
+
+    config = load(file)
+    settings = {name: _setting(value) for name, value in config.spark.items()}
+    spark = start_session(config.name, QUIET | settings)
+    try:
+        pipeline = Pipeline(spark, config)
+        done = []
+        with stoppable(pipeline.stop):
+            for batch in pipeline.run(once=once):
+                done.append(batch)
+                if as_json:
+                    output.document(batch.to_dict())
+                else:
+                    output.say(_line(batch))
+        if not as_json:
+            _summary(done)
+    finally:
+        spark.stop()
+
+
+def _setting(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _line(batch: "Batch") -> str:
+    """What a batch did, in a line."""
+    loaded = batch.stages["load"].rows_out
+    bad = f", {batch.bad:,} bad" if batch.bad else ""
+    repeated = batch.stages["enrich"].duplicates
+    again = f", {repeated:,} repeated" if repeated else ""
+    behind = f"; {output.count(batch.behind, 'message')} behind" if batch.behind else ""
+    return (
+        f"batch {batch.number}: {output.count(batch.rows, 'message')}, {loaded:,} loaded{bad}{again} "
+        f"in {output.duration(batch.seconds['batch'])}{behind}"
+    )
+
+
+def _summary(batches: "list[Batch]") -> None:
+    """All batches of this run, stage by stage."""
+    if not batches:
+        output.say("There was nothing to do.")
+        return
+    numbers = ("in", "out", "bad", "repeated")
+    table = output.table("stage", *numbers, numbers=numbers)
+    for name in batches[0].stages:
+        stages = [batch.stages[name] for batch in batches]
+        sums = [sum(figures) for figures in zip(*map(_figures, stages), strict=True)]
+        table.add_row(name, *(f"{figure:,}" for figure in sums))
+    output.show(table)
+
+
+def _figures(stage: "Stage") -> tuple[int, ...]:
+    return stage.rows_in, stage.rows_out, stage.bad, stage.duplicates

@@ -1,0 +1,207 @@
+"""EXTRACT to LOAD as one streaming query, that can be stopped and killed at any time."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.storagelevel import StorageLevel
+
+import quiver.spark
+from quiver import limits
+from quiver.client.connect import connect
+from quiver.errors import QuiverError, TopicNotFound
+from quiver.model.units import milliseconds
+from quiver.spark.pipeline.causes import cause
+from quiver.spark.pipeline.config import Config
+from quiver.spark.pipeline.enrich import enrich
+from quiver.spark.pipeline.figures import Batch, Loaded, combined
+from quiver.spark.pipeline.folder import Folder
+from quiver.spark.pipeline.load import dead_letters, good, packed, results
+from quiver.spark.pipeline.transform import transform
+
+
+class Pipeline:
+    """Topics, through transformations, into files and topics; every message once.
+
+    A batch that failed, or whose process ended, is done again by the next run, with the same messages;
+    what of it was loaded already is not loaded again. The checkpoint and the targets know how far it is.
+    """
+
+    def __init__(self, spark: SparkSession, config: Config) -> None:
+        self._config = config
+        self._spark = _session(spark)
+        self._stopping = threading.Event()
+        self._loading = -1  # the last batch that was begun
+        self._loaded: dict[int, Loaded] = {}  # what we know of batches that Spark has not reported
+        self._seen = -1  # the last batch that was reported
+        self._folder: Folder | None = None
+
+    def rows(self) -> DataFrame:
+        """The stream of rows, good and bad, that is loaded."""
+        config = self._config
+        first, *rest = [self._messages(topic) for topic in config.extract.topics]
+        messages = first
+        for more in rest:
+            messages = messages.unionByName(more)
+        rows = enrich(transform(messages, config.transform), config.enrich, self._messages)
+        return packed(rows, config.load.topic)
+
+    def run(self, *, once: bool = False) -> Iterator[Batch]:
+        """Run until `stop`, or with `once` until all that is there now is done; gives each batch done."""
+        rows = self.rows()
+        self._prepare(rows)
+        query = self._start(rows, once=once)
+        try:
+            while not query.awaitTermination(limits.PIPELINE_POLL_SECONDS):
+                yield from self._news(query)
+                if self._stopping.is_set():
+                    self._settle(query)
+                    break
+        except PySparkException as error:
+            if not self._stopping.is_set():
+                raise cause(error) from error
+        finally:
+            query.stop()
+        yield from self._news(query)
+
+    def stop(self) -> None:
+        """Let `run` end when the batch that is being loaded is done. May be called from anywhere."""
+        self._stopping.set()
+
+    # -- one run -----------------------------------------------------------------------------------
+
+    def _messages(self, topic: str) -> DataFrame:
+        extract = self._config.extract
+        options: dict[str, Any] = {"url": extract.url, "topic": topic, "start": extract.start,
+                   "maxRowsPerTrigger": extract.max_rows,
+                   "maxBytesPerTrigger": extract.max_bytes}  # fmt: skip
+        return self._spark.readStream.format("quiver").options(**options).load()
+
+    def _prepare(self, rows: DataFrame) -> None:
+        """What must be there, and what can be known to be wrong, before anything is read."""
+        config = self._config
+        _make_topic(config.extract.url, config.dead_topic)
+        if config.load.topic is not None:
+            _make_topic(config.load.topic.url or config.extract.url, config.load.topic.topic)
+        if config.load.parquet is not None:
+            self._folder = Folder(self._spark, config.load.parquet.path, config.name)
+            self._folder.demand_same_types(good(rows))
+
+    def _start(self, rows: DataFrame, *, once: bool) -> Any:
+        every = f"{milliseconds(self._config.every, 'every')} milliseconds"
+        trigger = {"availableNow": True} if once else {"processingTime": every}
+        writer = rows.writeStream.queryName(self._config.name).trigger(**trigger)
+        return (
+            writer.option("checkpointLocation", self._config.checkpoint)
+            .foreachBatch(self._load)
+            .start()
+        )
+
+    def _news(self, query: Any) -> Iterator[Batch]:
+        """Batches that Spark has committed since the last time."""
+        for progress in query.recentProgress:
+            number = progress.batchId
+            if number > self._seen and number in self._loaded:
+                self._seen = number
+                yield combined(self._loaded.pop(number), progress)
+
+    def _settle(self, query: Any) -> None:
+        """Wait until the batch that is being loaded is committed; the next one will not begin."""
+        deadline = time.monotonic() + limits.PIPELINE_STOP_SECONDS_MAX
+        while query.isActive and time.monotonic() < deadline:
+            last = query.lastProgress
+            if self._loading < 0 or (last is not None and last.batchId >= self._loading):
+                return
+            time.sleep(limits.PIPELINE_POLL_SECONDS)
+
+    # -- one batch ---------------------------------------------------------------------------------
+
+    def _load(self, rows: DataFrame, number: int) -> None:
+        """What Spark calls with each batch, and calls again with one that it has not committed."""
+        if self._stopping.is_set():
+            raise InterruptedError("the pipeline was asked to stop before this batch")
+        self._loading = number
+        seconds: dict[str, float] = {}
+        rows.persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            counted = self._timed(seconds, "compute", lambda: _counted(rows))
+            for name, load in self._loads(rows, number, counted):
+                self._timed(seconds, name, load)
+        finally:
+            rows.unpersist()
+        self._loaded[number] = Loaded(counted, seconds)
+
+    def _loads(
+        self, rows: DataFrame, number: int, counted: dict[str | None, int]
+    ) -> Iterator[tuple[str, Callable[[], None]]]:
+        """What is to be done for a batch."""
+        config = self._config
+        url = config.extract.url
+        if counted.get(None):
+            if config.load.parquet is not None and self._folder is not None:
+                folder, by = self._folder, config.load.parquet.partition_by
+                run = str(rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId"))
+                yield "parquet", lambda: folder.add(good(rows), by, number, run)
+            if (to := config.load.topic) is not None:
+                send = self._sender(results(rows), to.url or url, to.topic, number)
+                yield "topic", lambda: self._patiently(send)
+        if sum(counted.values()) > counted.get(None, 0):
+            letters = dead_letters(rows, config.name)
+            bury = self._sender(letters, url, config.dead_topic, number)
+            yield "dead letters", lambda: self._patiently(bury)
+
+    def _sender(self, messages: DataFrame, url: str, topic: str, number: int) -> Callable[[], None]:
+        options: dict[str, Any] = {
+            "url": url,
+            "topic": topic,
+            "application": self._config.name,
+            "batch": number,
+        }
+        writer = messages.write.format("quiver").options(**options).mode("append")
+        return writer.save
+
+    def _patiently(self, send: Callable[[], None]) -> None:
+        """Wait for a topic that is full and for a node that is away: meanwhile nothing more is read."""
+        deadline = time.monotonic() + limits.PIPELINE_PATIENCE_SECONDS
+        while True:
+            try:
+                return send()
+            except (PySparkException, QuiverError) as error:
+                if not cause(error).retryable or time.monotonic() > deadline:
+                    raise
+            if self._stopping.wait(limits.PIPELINE_PAUSE_SECONDS):
+                raise InterruptedError("the pipeline was asked to stop while it waited")
+
+    @staticmethod
+    def _timed(seconds: dict[str, float], name: str, step: Callable[[], Any]) -> Any:
+        began = time.monotonic()
+        try:
+            return step()
+        finally:
+            seconds[name] = round(time.monotonic() - began, 3)
+
+
+def _session(spark: SparkSession) -> SparkSession:
+    """A session of the pipeline's own, in which a value that cannot be computed is null, not the end."""
+    quiver.spark.register(spark)
+    known: Any = spark
+    own = SparkSession(spark.sparkContext, known._jsparkSession.cloneSession())
+    own.conf.set("spark.sql.ansi.enabled", "false")
+    own.conf.set("spark.sql.caseSensitive", "true")  # as JSON is
+    own.conf.set("spark.sql.session.timeZone", "UTC")
+    return own
+
+
+def _counted(rows: DataFrame) -> dict[str | None, int]:
+    return dict(rows.groupBy("_stage").count().collect())
+
+
+def _make_topic(url: str, name: str) -> None:
+    with connect(url) as queue:
+        try:
+            queue.policy(name)
+        except TopicNotFound:
+            queue.create_topic(name)

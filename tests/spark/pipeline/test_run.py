@@ -1,0 +1,88 @@
+"""A pipeline from topics to files and topics: every message once, bad ones with their reason."""
+
+import json
+from typing import Any
+
+import pyarrow.dataset as ds
+import pytest
+
+from quiver.errors import InvalidRequest
+from quiver.spark.pipeline import Pipeline, make
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "1": {"schema": "id STRING NOT NULL, customer STRING, euros DOUBLE"},
+    "2": {
+        "schema": "id STRING NOT NULL, customer STRING, cents BIGINT NOT NULL",
+        "migrate": {"cents": "CAST(round(euros * 100) AS BIGINT)"},
+    },
+}
+
+
+@pytest.fixture
+def told(url: str, topic: str, tmp_path) -> dict[str, Any]:
+    """A pipeline that each test changes to its needs."""
+    return {
+        "name": topic,
+        "checkpoint": str(tmp_path / "checkpoint"),
+        "extract": {"url": url, "topics": [topic]},
+        "transform": {"versions": ORDERS, "checks": {"cents is 0 or more": "cents >= 0"}},
+        "load": {"parquet": {"path": str(tmp_path / "out")}},
+    }
+
+
+def run(spark, told: dict[str, Any]):
+    return list(Pipeline(spark, make(told)).run(once=True))
+
+
+def send(queue, topic: str, *bodies: dict[str, Any] | bytes, version: str = "2") -> None:
+    for body in bodies:
+        raw = body if isinstance(body, bytes) else json.dumps(body).encode()
+        queue.send(topic, raw, key="ann", headers={"version": version, "traceparent": "t"})
+
+
+def order(number: int, **more: Any) -> dict[str, Any]:
+    return {"id": f"o{number}", "customer": f"c{number % 3}", "cents": number, **more}
+
+
+def files(tmp_path) -> list[dict[str, Any]]:
+    """What somebody who knows nothing of Spark reads."""
+    return ds.dataset(tmp_path / "out", partitioning="hive").to_table().to_pylist()
+
+
+def test_a_run_goes_on_where_the_last_one_ended(spark, queue, topic, told, tmp_path):
+    queue.create_topic(topic, retention="forever")
+    told["extract"]["max_rows"] = 4
+    send(queue, topic, *(order(number) for number in range(10)))
+    assert [(batch.rows, batch.behind) for batch in run(spark, told)] == [(4, 6), (4, 2), (2, 0)]
+    assert run(spark, told) == []
+    send(queue, topic, order(10))
+    assert [batch.number for batch in run(spark, told)] == [3]
+    assert sorted(row["cents"] for row in files(tmp_path)) == list(range(11))
+
+
+def test_a_checkpoint_that_was_lost_is_noticed(spark, queue, topic, told, tmp_path):
+    queue.create_topic(topic, retention="forever")
+    send(queue, topic, order(1))
+    run(spark, told)
+    told["checkpoint"] = str(tmp_path / "another")
+    with pytest.raises(InvalidRequest, match="another checkpoint"):
+        run(spark, told)
+    assert len(files(tmp_path)) == 1
+
+
+def test_files_keep_their_types(spark, queue, topic, told, tmp_path):
+    queue.create_topic(topic, retention="forever")
+    send(queue, topic, order(1))
+    run(spark, told)
+    told["transform"]["versions"] = {
+        "2": ORDERS["2"] | {"migrate": {}},
+        "3": {"schema": "id STRING, cents DOUBLE", "migrate": {"cents": "cents / 100"}},
+    }
+    with pytest.raises(InvalidRequest, match="has 'cents' as bigint, and it would be double now"):
+        run(spark, told)
+    told["transform"]["versions"]["3"] = {"schema": "id STRING, cents BIGINT, vip BOOLEAN"}
+    send(queue, topic, order(2, vip=True), version="3")
+    run(spark, told)
+    rows = sorted(spark.read.option("mergeSchema", "true").parquet(told["load"]["parquet"]["path"])
+                  .select("id", "cents", "vip").collect())  # fmt: skip
+    assert [tuple(row) for row in rows] == [("o1", 1, None), ("o2", 2, True)]
