@@ -257,6 +257,8 @@ SPARK_SHARE_BYTES: Final = 1 * MIB  # that a task should have at least: to start
 SPARK_SPLITS_MAX: Final = 10_000  # tasks of one read; of more each has more to do
 SPARK_QUEUES_MAX: Final = 8  # that one Python worker keeps open
 SPARK_IDLE_SECONDS: Final = 0.05  # a stream with nothing to read waits so long before it asks again
+SPARK_STAGE_BYTES: Final = 16 * MIB  # of rows that one request of a task stages
+SPARK_OWN_SECONDS: Final = 30.0  # in which a driver gets hold of a directory that it writes to
 
 # -- pipelines on Spark ----------------------------------------------------------------------------
 PIPELINE_BATCH_ROWS: Final = 100_000  # of a topic, taken by one batch: more makes it wait longer

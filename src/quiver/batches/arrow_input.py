@@ -41,7 +41,7 @@ def accept(data: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
     check_rows(data.num_rows)
     bare = isinstance(data, pa.RecordBatch) and data.schema.equals(schema.BARE, check_metadata=True)
     if not bare:
-        _check_schema(data.schema)
+        check_schema(data.schema)
     try:
         data.validate()
         nbytes = data.nbytes
@@ -67,7 +67,8 @@ def accept(data: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
 # -- before the data is looked at ------------------------------------------------------------------
 
 
-def _check_schema(given: pa.Schema) -> None:
+def check_schema(given: pa.Schema) -> None:
+    """Refuse a batch whose columns are not those of messages."""
     for field in given:
         if field.name not in schema.TYPES:
             raise InvalidBatch(

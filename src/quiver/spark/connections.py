@@ -16,3 +16,8 @@ def reading(url: str) -> Queue:
     while len(_open) > limits.SPARK_QUEUES_MAX:
         _open.popitem(last=False)[1].close()
     return queue
+
+
+def node(url: str) -> Queue:
+    """The queue of a node, for every verb; it stays open, too."""
+    return reading(url)

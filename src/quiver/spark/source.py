@@ -2,7 +2,13 @@
 
 from collections.abc import MutableMapping
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import StructType
 
 from quiver.errors import InvalidRequest
@@ -10,6 +16,7 @@ from quiver.spark import rows
 from quiver.spark.options import Options
 from quiver.spark.reading import LedgerReader, MessagesReader
 from quiver.spark.streaming import MessagesStream
+from quiver.spark.writing import BatchWriter, StreamWriter
 
 
 class QuiverSource(DataSource):
@@ -34,3 +41,9 @@ class QuiverSource(DataSource):
         if self._options.table == "ledger":
             raise InvalidRequest("the ledger is read in batches; read it with spark.read")
         return MessagesStream(self._options, rows.wanted(schema, "messages"))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        return BatchWriter(self._options, schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: N802
+        return StreamWriter(self._options, schema, overwrite=overwrite)

@@ -1,11 +1,12 @@
 """KEEPS: the only package that opens files.
 
-A data directory is flat and holds
+A data directory is flat but for one folder, and holds
 
     quiver.lock                        who owns the directory (`lock`)
     wal-<first index>.log              the log, a file after the other (`wal`, `logfile`, `frame`)
     confirmed                          up to where the log is known to be on disk (`mark`)
     snapshot-<index>.snap              the core's state after that entry (`snapshot`)
+    staging/*.arrow                    what others leave for the owner to take (`staging`)
     *.tmp                              a file being made; only a crash leaves one behind
 
 Indexes in names have 20 digits, so names sort as numbers do. `codec` turns commands and state
