@@ -3,6 +3,7 @@
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
+import quiver
 from tests.spark.frames import assert_same, expected, load, moment, varied
 
 
@@ -13,6 +14,20 @@ def test_every_cell_is_what_was_sent(spark, queue, url, topic):
     found = load(spark, url, topic).toArrow()
     assert_same(found, expected(queue, topic))
     assert found.num_rows == 501
+
+
+def test_a_directory_is_read_while_somebody_owns_it_and_afterwards(spark, tmp_path, topic):
+    with quiver.connect(tmp_path / "data") as owner:
+        owner.create_topic(topic, retention="forever", partitions=3)
+        owner.send_batch(topic, varied(300))
+        owner.seal()
+        owner.send_batch(topic, varied(200, first=300))
+        wanted = expected(owner, topic)
+        assert_same(load(spark, str(tmp_path / "data"), topic).toArrow(), wanted)
+        owner.send(topic, b"later")
+        later = expected(owner, topic)
+        assert_same(load(spark, str(tmp_path / "data"), topic).toArrow(), later)
+    assert_same(load(spark, str(tmp_path / "data"), topic).toArrow(), later)
 
 
 def test_an_empty_topic_is_an_empty_frame(spark, queue, url, topic):
@@ -74,6 +89,10 @@ def test_the_ledger_is_a_table(spark, queue, url, topic):
     found = load(spark, url, topic, table="ledger").toArrow()
     wanted = queue.ledger(topic)
     assert found.to_pylist() == wanted.to_pylist()
+    last = wanted["time"][-1].as_py().isoformat()
+    assert load(spark, url, topic, table="ledger", end=last).count() < wanted.num_rows
+    with pytest.raises(AnalysisException, match="start of the ledger is 'earliest' or a time"):
+        load(spark, url, topic, table="ledger", start=5).collect()
     every = spark.read.format("quiver").options(url=url, table="ledger").load()
     assert every.where(f"topic = '{topic}'").count() == wanted.num_rows
 

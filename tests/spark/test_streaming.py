@@ -5,6 +5,7 @@ import json
 import pytest
 from pyspark.errors import StreamingQueryException
 
+import quiver
 from quiver.spark.streaming import lag
 from tests.spark.frames import stream, varied
 
@@ -65,6 +66,18 @@ def test_a_running_query_gets_what_is_sent(spark, queue, url, topic, tmp_path):
         assert spark.table("running").count() == 10
     finally:
         query.stop()
+
+
+def test_a_directory_is_streamed_while_somebody_owns_it(spark, topic, tmp_path):
+    with quiver.connect(tmp_path / "data") as owner:
+        owner.create_topic(topic, retention="forever", partitions=2)
+        frame = stream(spark, str(tmp_path / "data"), topic)
+        for first in (0, 30):
+            owner.send_batch(topic, varied(30, first))
+            owner.seal()
+            run(frame, tmp_path / "check", tmp_path / "out")
+        wanted = sorted((row.partition, row.offset) for row in owner.read(topic))
+    assert places(spark, tmp_path / "out") == wanted
 
 
 def test_bytes_bound_a_batch_too(spark, queue, url, topic, tmp_path):

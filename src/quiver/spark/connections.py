@@ -4,20 +4,26 @@ from collections import OrderedDict
 
 from quiver import limits
 from quiver.client.connect import connect
+from quiver.client.remote.address import is_address
 from quiver.client.sync import Queue
 
 _open: OrderedDict[str, Queue] = OrderedDict()
 
 
+def node(url: str) -> Queue:
+    """The queue of a node, for every verb; it stays open for the next one who asks."""
+    return _kept(url)
+
+
 def reading(url: str) -> Queue:
-    """The queue at `url`, to read from; it stays open for the next one who asks."""
-    queue = _open.pop(url, None) or connect(url)
+    """The queue of a node or a directory, to read from; it stays open, too."""
+    return _kept(url)
+
+
+def _kept(url: str) -> Queue:
+    # A directory may have an owner, who is not we.
+    queue = _open.pop(url, None) or connect(url, read_only=not is_address(url))
     _open[url] = queue
     while len(_open) > limits.SPARK_QUEUES_MAX:
         _open.popitem(last=False)[1].close()
     return queue
-
-
-def node(url: str) -> Queue:
-    """The queue of a node, for every verb; it stays open, too."""
-    return reading(url)

@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from quiver.client.sync import Queue
+from quiver.errors import InvalidRequest
 from quiver.spark import connections, rows, spans
 from quiver.spark.options import Options, Spot
 from quiver.spark.spans import Bounds, Share, Span
@@ -37,17 +38,27 @@ class MessagesReader(DataSourceReader):
 
 
 class LedgerReader(DataSourceReader):
-    """What happened to the messages of a topic, or of all."""
+    """What happened to the messages of a topic, or of all; `start` and `end` are times."""
 
     def __init__(self, options: Options, schema: pa.Schema) -> None:
         self._options = options
         self._schema = schema
+        self._start = _time(options.start, "start", "earliest")
+        self._end = _time(options.end, "end", "latest")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        options = self._options
-        queue = connections.reading(options.url)
-        for batch in queue.ledger_reader(options.topic, start=options.start, end=options.end):
+        queue = connections.reading(self._options.url)
+        found = queue.ledger_reader(self._options.topic, start=self._start, end=self._end)
+        for batch in found:
             yield rows.converted(pa.Table.from_batches([batch]), self._schema)
+
+
+def _time(spot: Spot | None, option: str, nothing: str) -> str | None:
+    if spot is None or spot == nothing:
+        return None
+    if not isinstance(spot, str) or spot in ("earliest", "latest"):
+        raise InvalidRequest(f"{option} of the ledger is {nothing!r} or a time, not {spot!r}")
+    return spot
 
 
 def replay(options: Options, schema: pa.Schema, share: Share) -> Iterator[pa.RecordBatch]:
