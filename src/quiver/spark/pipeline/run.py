@@ -19,7 +19,7 @@ from quiver.spark.pipeline.config import Config
 from quiver.spark.pipeline.enrich import enrich
 from quiver.spark.pipeline.figures import Batch, Loaded, combined
 from quiver.spark.pipeline.folder import Folder
-from quiver.spark.pipeline.load import dead_letters, good, packed, results
+from quiver.spark.pipeline.loading import dead_letters, good, packed, results
 from quiver.spark.pipeline.transform import transform
 
 
