@@ -106,7 +106,9 @@ class Pipeline:
             number = progress.batchId
             if number > self._seen and number in self._loaded:
                 self._seen = number
-                yield combined(self._loaded.pop(number), progress)
+                batch = combined(self._loaded.pop(number), progress)
+                if not batch.is_empty:  # Spark makes some only to forget what is too old
+                    yield batch
 
     def _settle(self, query: Any) -> None:
         """Wait until the batch that is being loaded is committed; the next one will not begin."""
