@@ -12,7 +12,8 @@ __all__ = ["told"]  # a fixture
 
 def reasons(queue, topic: str) -> dict[str, str]:
     return {
-        bytes(row.body).decode(): row.headers["quiver.reason"] for row in queue.read(f"{topic}.dead")
+        bytes(row.body).decode(): row.headers["quiver.reason"]
+        for row in queue.read(f"{topic}.dead")
     }
 
 
@@ -49,7 +50,9 @@ def test_reference_data_is_joined_and_what_must_be_there_is_missed(
     (batch,) = run(spark, told)
     found = {row["id"]: (row["name"], row["due"]) for row in bodies(queue, f"{topic}.done")}
     assert found == {"o3": ("Ann", 3), "o4": ("Bo", -1)}
-    assert reasons(queue, topic) == {json.dumps(order(5)): 'there is no customers for {"customer":"c2"}'}
+    assert reasons(queue, topic) == {
+        json.dumps(order(5)): 'there is no customers for {"customer":"c2"}'
+    }
     assert (batch.stages["enrich"].bad, batch.stages["load"].rows_out) == (1, 2)
 
 
@@ -106,5 +109,7 @@ def test_another_stream_is_not_waited_for_for_ever(spark, queue, topic, told):
         run(spark, told)
         if reasons(queue, topic):
             break
-    assert reasons(queue, topic)[json.dumps(order(1))] == f'there is no {payments} for {{"id":"o1"}}'
+    assert (
+        reasons(queue, topic)[json.dumps(order(1))] == f'there is no {payments} for {{"id":"o1"}}'
+    )
     assert bodies(queue, f"{topic}.done") == []

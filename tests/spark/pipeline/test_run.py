@@ -87,7 +87,9 @@ def test_good_rows_are_loaded_and_bad_ones_are_dead_letters_with_a_reason(
     }  # fmt: skip
     assert dead[b"nope"].key == "ann"
 
-    stages = {name: (stage.rows_in, stage.rows_out, stage.bad) for name, stage in batch.stages.items()}
+    stages = {
+        name: (stage.rows_in, stage.rows_out, stage.bad) for name, stage in batch.stages.items()
+    }
     assert stages == {
         "extract": (23, 23, 0), "transform": (23, 21, 2), "enrich": (21, 21, 0), "load": (21, 21, 0),
     }  # fmt: skip

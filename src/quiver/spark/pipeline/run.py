@@ -16,11 +16,11 @@ from quiver.errors import QuiverError, TopicNotFound
 from quiver.model.units import milliseconds
 from quiver.spark.pipeline.causes import cause
 from quiver.spark.pipeline.config import Config
-from quiver.spark.pipeline.enrich import enrich
+from quiver.spark.pipeline.enriching import enrich
 from quiver.spark.pipeline.figures import Batch, Loaded, combined
 from quiver.spark.pipeline.folder import Folder
 from quiver.spark.pipeline.loading import dead_letters, good, packed, results
-from quiver.spark.pipeline.transform import transform
+from quiver.spark.pipeline.transforming import transform
 
 
 class Pipeline:
