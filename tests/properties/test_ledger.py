@@ -15,7 +15,7 @@ from tests.properties.workload import SECRET, START_MS, Workload
 
 STEPS = 8  # between snapshots
 NOT_IN_THE_WORKLOAD = {"delivered", "discarded", "redriven", "group_deleted", "topic_deleted",
-                       "compacted", "dropped", "lost"}  # fmt: skip
+                       "compacted", "dropped", "lost", "published"}  # fmt: skip
 SIZES = {"file_bytes": 2_000, "allocate_bytes": 1_024, "reserve_bytes": 256}
 
 

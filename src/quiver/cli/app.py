@@ -7,6 +7,7 @@ from typer.core import TyperGroup
 
 from quiver.cli import (
     access,
+    audit,
     bench,
     demonstrate,
     dlq,
@@ -45,7 +46,8 @@ class Root(TyperGroup):
 
 
 ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "sql", "export", "import", "trace",
-         "ledger", "pipeline", "seal", "serve", "access", "top", "doctor", "bench", "demo"]  # fmt: skip
+         "ledger", "audit", "report", "pipeline", "seal", "serve", "access", "top", "doctor", "bench",
+         "demo"]  # fmt: skip
 
 app = typer.Typer(
     name="quiver",
@@ -57,7 +59,7 @@ app = typer.Typer(
             "quiver send orders 'first order'",
             "quiver receive orders --follow",
         ],
-        "Exit codes: 0 done · 1 not done, or doctor found damage · 2 the request is wrong · "
+        "Exit codes: 0 done · 1 not done, or doctor or audit found something · 2 the request is wrong · "
         "3 not possible now, try again later (queue or disk full) · 4 the directory needs a person "
         "(in use, damaged) · 130 interrupted.",
         "With --json stdout is JSON and nothing else: one document, or one line per message. An "
@@ -101,6 +103,7 @@ app.command("import", epilog=transfer.IMPORT_EPILOG)(transfer.import_)
 app.command("trace", epilog=ledger.TRACE_EPILOG)(ledger.trace)
 app.command("ledger", epilog=ledger.LEDGER_EPILOG)(ledger.ledger)
 app.add_typer(pipeline.app, name="pipeline")
+app.command("audit", epilog=audit.EPILOG)(audit.audit)
 app.command("seal", epilog=seal.EPILOG)(seal.seal)
 app.command("serve", epilog=serve.EPILOG)(serve.serve)
 app.add_typer(access.app, name="access")

@@ -1046,9 +1046,10 @@ class Delivery:
     def _end_lives(self, topic: Topic, at: int, ranges: list[Range]) -> None:
         partition = topic.partitions[at]
         views = [group.views[at] for group in topic.groups.values()]
+        waiting = merge([gap for view in views for gap in view.unheld(ranges)])
         for view in views:
             view.expire(ranges, self.now_ms)
-        for start, end in ranges if not views else ():
+        for start, end in subtract(ranges, waiting):  # nobody was waiting for these
             topic.ledger.add(Event.EXPIRED, topic.name, at, start, end)
         for start, end in ranges:
             if end > partition.first:
