@@ -72,7 +72,7 @@ from quiver.errors import (
     UnsupportedFormat,
 )
 from quiver.model.message import Message
-from quiver.model.replies import Origin, Placed, Published
+from quiver.model.replies import Origin, Placed, Published, Sealed, SealedFile
 from quiver.model.stats import GroupStats, Overview, StorageStats, TopicStats
 from quiver.model.topic import Retry, TopicPolicy
 
@@ -129,6 +129,8 @@ __all__ = [
     "Record",
     "RequestError",
     "Retry",
+    "Sealed",
+    "SealedFile",
     "Sent",
     "SentBatch",
     "SentBatches",

@@ -191,6 +191,7 @@ SEGMENT_GROUP_BYTES: Final = 1 * MIB  # a row group, which is what one old messa
 SEGMENT_GROUP_ROWS: Final = 32_768  # or this many rows
 SEGMENT_NAME_CHARS_MAX: Final = 120  # of the topic in a file's name, which may have 255
 SEGMENTS_SMALL_MAX: Final = 8  # small segments of a partition; more are rewritten as one
+SEALED_RANGES_MAX: Final = 100  # of offsets that a segment is worth being read as a file for
 SEGMENT_FILES_OPEN_MAX: Final = 64  # kept open for readers; more are opened as needed
 SEAL_STEP_BYTES: Final = 128 * KIB  # written and synced at once, with a rest before the next
 SEAL_BYTES_MAX: Final = 256 * MIB  # of old segments rewritten by one snapshot

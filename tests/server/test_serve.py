@@ -302,6 +302,17 @@ def test_but_not_by_a_name_that_it_does_not_know(shared: Node, host: str):
     with Raw(shared.port) as raw:
         answer = raw.ask("GET", "/health/live", host=host)
         assert (answer.status, answer.problem["code"]) == (403, "forbidden")
+        assert "Host header" in answer.problem["title"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"), [("GET", "/nowhere", 404), ("DELETE", "/health/live", 405)]
+)
+def test_what_is_not_there_is_named_so(shared: Node, method: str, path: str, status: int):
+    with Raw(shared.port) as raw:
+        answer = raw.ask(method, path)
+    assert (answer.status, answer.problem["code"]) == (status, "invalid_request")
+    assert answer.problem["title"] == "There is nothing at this path, or not with this method."
 
 
 def test_names_can_be_added(tmp_path: Path):

@@ -131,6 +131,11 @@ def add(
             )
         principals[name] = entry
     _show_token(name, text, token, path, as_json=as_json)
+    if not entry.allow:
+        output.note(
+            f"{name} may do nothing: no rule allows it anything. Add rules to {path}, or remove {name} "
+            "and add it again with --allow."
+        )
 
 
 @app.command(epilog=epilog(["quiver access remove billing --yes"]))

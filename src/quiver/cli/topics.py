@@ -9,10 +9,11 @@ from quiver.cli import directory, output
 from quiver.cli.groups import group_table
 from quiver.cli.options import DATA, Data, Json, Topic, Yes, epilog
 from quiver.cli.verbs import Verbs
-from quiver.errors import InvalidRequest
+from quiver.errors import Forbidden, InvalidRequest
 
 if TYPE_CHECKING:
     from quiver.client.sync import Queue
+    from quiver.model.stats import TopicStats
     from quiver.model.topic import Retention, Retry, TopicPolicy
 
 NONE = "none"  # how a shell says None
@@ -28,13 +29,24 @@ app = typer.Typer(
 @app.command("list", epilog=epilog(["quiver topics", "quiver topics list --json | jq '.[].topic'"]))
 def list_topics(as_json: Json = False, data: Data = DATA) -> None:
     """List all topics and how they are doing."""
+    found: list[tuple[TopicStats, TopicPolicy]] = []
+    hidden: list[str] = []
     with directory.opened(data) as queue:
-        found = [(queue.stats(name), queue.policy(name)) for name in queue.topics()]
+        for name in queue.topics():
+            try:
+                found.append((queue.stats(name), queue.policy(name)))
+            except Forbidden:
+                hidden.append(name)
+    if hidden:
+        output.note(
+            f"You may not observe {', '.join(hidden)}: ask for a rule with the verb observe."
+        )
     if as_json:
         output.document([{**asdict(stats), "policy": asdict(policy)} for stats, policy in found])
         return
-    if not found:
+    if not found and not hidden:
         output.note(f"{data} has no topics yet. Make one: quiver topics create NAME")
+    if not found:
         return
     table = output.table(
         "topic", "partitions", "order", "depth", "in flight", "delayed", "oldest", "stored",

@@ -38,7 +38,7 @@ from quiver.client.transaction import Collected, Settleable
 from quiver.errors import OutcomeUnknown, QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
-from quiver.model.replies import Durability, Published
+from quiver.model.replies import Durability, Published, Sealed
 from quiver.model.stats import GroupStats, Overview, TopicStats
 from quiver.model.topic import Retry, TopicPolicy
 from quiver.model.units import milliseconds
@@ -189,6 +189,10 @@ class AsyncQueue:
         A topic with `retention="compact"` does this by itself, now and then.
         """
         return await run(self._flows.compact(topic))
+
+    async def segments(self, topic: str) -> Sealed:
+        """The Parquet files of a topic, for other programs to read, and what is in none of them."""
+        return await run(self._flows.segments(topic))
 
     async def seal(self) -> None:
         """Write all messages that are kept into Parquet segments now, for other programs to read.

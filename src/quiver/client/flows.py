@@ -84,6 +84,7 @@ from quiver.model.replies import (
     Positioned,
     ProducerOpened,
     Published,
+    Sealed,
     SentMany,
     Settled,
     Slice,
@@ -237,6 +238,11 @@ class Flows:
         handle = yield from self.handle(topic)
         count: int = yield self.shard.compact(handle.number)
         return count
+
+    def segments(self, topic: str) -> Flow[Sealed]:
+        arguments.name(topic, "topic")
+        sealed: Sealed = yield self.shard.ask(lambda engine: engine.sealed(topic))
+        return sealed
 
     def seal(self) -> Flow[None]:
         yield self.shard.seal()

@@ -164,6 +164,31 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True)
+class SealedFile:
+    """A Parquet file with messages of a partition. It may have more `rows` than those in `ranges`.
+
+    `ranges` are the offsets of messages that are kept, each from its start up to its end.
+    """
+
+    path: str
+    partition: int
+    rows: int
+    nbytes: int
+    ranges: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """Where the messages of a topic are at one moment: in these files, or else in the `rest`.
+
+    That is, of each partition, ranges of offsets to be read from the queue. Nothing is in two places.
+    """
+
+    files: tuple[SealedFile, ...]
+    rest: dict[int, tuple[tuple[int, int], ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class Assigned:
     """A member's partitions with their committed offsets, and those it must let go of.
 

@@ -21,6 +21,7 @@ from quiver.batches import sealed
 from quiver.batches.codec import BytesLike
 from quiver.batches.output import Piece
 from quiver.core.delivery import Delivery
+from quiver.core.delivery.offsets import Range
 from quiver.errors import (
     CorruptLog,
     CorruptSegment,
@@ -32,7 +33,7 @@ from quiver.errors import (
     UnreadableMessages,
 )
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Send, Tick, Transact
-from quiver.model.replies import Outcome, Slice
+from quiver.model.replies import Outcome, Sealed, SealedFile, Slice
 from quiver.model.stats import StorageStats
 from quiver.model.topic import Compression
 from quiver.node.cache import BatchCache
@@ -471,6 +472,23 @@ class Engine:
     def read_ledger(self) -> Reading:
         """What happened until now."""
         return self._ledger.reading(self.core.ledger.peek())
+
+    def sealed(self, name: str) -> Sealed:
+        """Which messages of a topic are in which files, and where the rest is."""
+        topic = self.core.topic_named(name)
+        files: list[SealedFile] = []
+        rest: dict[int, tuple[Range, ...]] = {}
+        for partition in topic.partitions:
+            shelf = self.segments.shelf(topic.number, partition.number)
+            live = partition.removed.gaps(partition.first, partition.end)
+            found, others = shelf.share_out(live)
+            rest[partition.number] = tuple(others)
+            for one, ranges in found:
+                path = self._files.path(one.name)
+                files.append(
+                    SealedFile(path, partition.number, one.count, one.nbytes, tuple(ranges))
+                )
+        return Sealed(tuple(files), rest)
 
     def find_ledger(self) -> None:
         """Look again for its files: whoever owns the directory makes few of many now and then."""

@@ -11,7 +11,8 @@ it a place of its own.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -103,6 +104,28 @@ class Shelf:
             if stop > start:
                 yield start, stop, found
             start = stop
+
+    def share_out(
+        self, live: Iterable[Range]
+    ) -> tuple[list[tuple[Segment, list[Range]]], list[Range]]:
+        """What of these offsets is in which segment, and the ranges that have all others.
+
+        Offsets that are not asked for may be in such a range. Segments of which there are only many
+        small pieces are not named, so that there are never very many ranges.
+        """
+        pieces = [piece for low, high in live for piece in self.split(low, high)]
+        counts = Counter(found.name for _, _, found in pieces if found is not None)
+        named: dict[str, list[Range]] = {}
+        rest: list[Range] = []
+        follows = False  # the piece before is of the rest, too
+        for start, end, found in pieces:
+            if found is not None and counts[found.name] <= limits.SEALED_RANGES_MAX:
+                named.setdefault(found.name, []).append((start, end))
+                follows = False
+            else:
+                rest.append((rest.pop()[0] if follows else start, end))
+                follows = True
+        return [(one, named[one.name]) for one in self.segments if one.name in named], rest
 
 
 class Write(NamedTuple):

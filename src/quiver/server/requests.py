@@ -45,6 +45,18 @@ UNLESS_SAID: Final[tuple[tuple[bytes, bytes], ...]] = (  # a door may say someth
 OWN_SITES: Final = (b"same-origin", b"none")  # "none": typed, or opened from outside the browser
 
 
+class UnknownHost(Forbidden):
+    """The request's Host header is not a name of this node."""
+
+
+class OtherSite(Forbidden):
+    """A browser asks for a page of another site."""
+
+
+class NoSuchPath(InvalidRequest):
+    """There is nothing at this path, or not with this method."""
+
+
 def new_id() -> str:
     """The id of a request that has none; no secret, so it need not come from the system."""
     return f"{getrandbits(64):016x}"
@@ -112,16 +124,16 @@ class Reception:
     def _demand_known_host(self, scope: Scope) -> None:
         host = header(scope, b"host")
         if host is not None and not self._knows(host.decode("latin-1")):
-            raise Forbidden(
+            raise UnknownHost(
                 f"{host.decode('latin-1')[:80]!r} is not a name of this node; whoever runs it can "
                 "add it to `hosts` in the configuration"
             )
         site = header(scope, b"sec-fetch-site")
         if site is not None and site not in OWN_SITES:
-            raise Forbidden("a page of another site may not use this node")
+            raise OtherSite("a page of another site may not use this node")
         origin = header(scope, b"origin")
         if origin is not None and origin.partition(b"://")[2] != host:
-            raise Forbidden(f"a page of {origin.decode('latin-1')[:80]!r} may not use this node")
+            raise OtherSite(f"a page of {origin.decode('latin-1')[:80]!r} may not use this node")
 
     def _knows(self, host: str) -> bool:
         name = _without_port(host)
@@ -155,9 +167,7 @@ def _answer_to(error: Exception, request_id: str) -> Response:
         case QuiverError():
             return problem(error)
         case HTTPException():  # there is no such route, or not with this method
-            answer = problem(
-                InvalidRequest(f"{error.detail}: see /openapi.json"), error.status_code
-            )
+            answer = problem(NoSuchPath(f"{error.detail}: see /openapi.json"), error.status_code)
             answer.headers.update(error.headers or {})
             return answer
     logs.failure("bug", error, request=request_id)

@@ -86,6 +86,9 @@ class Files(Protocol):
     def sync_directory(self) -> None:
         """Return when all names are durable."""
 
+    def path(self, name: str) -> str:
+        """Where other programs find a file."""
+
     def room(self) -> tuple[int, int]:
         """How many bytes the disk has, and how many of them are free for us."""
 
@@ -151,6 +154,9 @@ class DiskFiles:
 
     def sync_directory(self) -> None:
         sync_directory(self._path)
+
+    def path(self, name: str) -> str:
+        return str(self._path.absolute() / name)
 
     def room(self) -> tuple[int, int]:
         with translated(self._path):

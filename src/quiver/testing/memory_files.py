@@ -111,6 +111,9 @@ class MemoryFiles:
             self._durable = dict(self._contents)
             self._unsynced.clear()
 
+    def path(self, name: str) -> str:
+        return name
+
     def room(self) -> tuple[int, int]:
         capacity = limits.SIZE_BYTES_MAX if self.capacity_bytes is None else self.capacity_bytes
         return capacity, capacity - self.used_bytes

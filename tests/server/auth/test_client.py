@@ -1,11 +1,13 @@
 """`quiver://` with a token: who it is counts, errors are typed, and TLS is checked."""
 
 import asyncio
+import sys
 
 import pytest
 import trustme
 
 import quiver
+from quiver.cli.run import run
 from quiver.errors import Forbidden, QuotaExceeded, Unauthenticated, Unreachable
 from quiver.server.auth.access import Entry
 from tests.server.auth.callers import TOPIC, Guarded
@@ -74,6 +76,14 @@ def test_the_token_may_be_in_the_environment(guarded, monkeypatch):
     monkeypatch.setenv("QUIVER_TOKEN", guarded.callers["sender"].token)
     with quiver.connect(address(guarded, "")) as queue:
         assert queue.topics() == [TOPIC]
+
+
+def test_topics_that_one_may_not_observe_are_named(guarded, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["quiver", "topics", "--data", address(guarded, "sender")])
+    assert run(as_json=False) == 0
+    assert f"You may not observe {TOPIC}: ask for a rule with the verb observe." in (
+        " ".join(capsys.readouterr().err.split())
+    )
 
 
 @pytest.mark.parametrize("who", ["", "unknown"])

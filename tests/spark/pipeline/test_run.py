@@ -49,6 +49,54 @@ def files(tmp_path) -> list[dict[str, Any]]:
     return ds.dataset(tmp_path / "out", partitioning="hive").to_table().to_pylist()
 
 
+def bodies(queue, topic: str) -> list[Any]:
+    return [json.loads(row.body) for row in queue.read(topic)]
+
+
+def test_good_rows_are_loaded_and_bad_ones_are_dead_letters_with_a_reason(
+    spark, queue, url, topic, told, tmp_path
+):
+    queue.create_topic(topic, partitions=2, retention="forever")
+    send(queue, topic, *(order(number) for number in range(20)))
+    send(queue, topic, {"id": "old", "customer": "c1", "euros": 1.25}, version="1")
+    send(queue, topic, order(-5), b"nope")
+    told["load"]["topic"] = {"topic": f"{topic}.done", "key": "customer"}
+    told["load"]["parquet"]["partition_by"] = ["customer"]
+    (batch,) = run(spark, told)
+
+    found = sorted(files(tmp_path), key=lambda row: row["id"])
+    wanted = [order(number) for number in range(20)]
+    wanted.append({"id": "old", "customer": "c1", "cents": 125})
+    assert found == sorted(wanted, key=lambda row: row["id"])
+    assert (tmp_path / "out" / "customer=c0").is_dir()
+    done = list(queue.read(f"{topic}.done"))
+    assert sorted((json.loads(row.body) for row in done), key=lambda row: row["id"]) == found
+    assert {row.key for row in done} == {"c0", "c1", "c2"}
+    assert {row.headers["traceparent"] for row in done} == {"t"}
+
+    dead = {bytes(row.body): row for row in queue.read(f"{topic}.dead")}
+    assert {body: row.headers["quiver.reason"] for body, row in dead.items()} == {
+        json.dumps(order(-5)).encode(): "not so: cents is 0 or more",
+        b"nope": "the body is not JSON",
+    }
+    origin = {bytes(row.body): row for row in queue.read(topic)}[b"nope"]
+    assert dead[b"nope"].headers == {
+        "version": "2", "traceparent": "t", "quiver.pipeline": topic, "quiver.stage": "transform",
+        "quiver.reason": "the body is not JSON", "quiver.topic": topic,
+        "quiver.partition": str(origin.partition), "quiver.offset": str(origin.offset),
+    }  # fmt: skip
+    assert dead[b"nope"].key == "ann"
+
+    stages = {
+        name: (stage.rows_in, stage.rows_out, stage.bad) for name, stage in batch.stages.items()
+    }
+    assert stages == {
+        "extract": (23, 23, 0), "transform": (23, 21, 2), "enrich": (21, 21, 0), "load": (21, 21, 0),
+    }  # fmt: skip
+    assert batch.behind == 0
+    assert set(batch.seconds) == {"compute", "parquet", "topic", "dead letters", "batch"}
+
+
 def test_a_run_goes_on_where_the_last_one_ended(spark, queue, topic, told, tmp_path):
     queue.create_topic(topic, retention="forever")
     told["extract"]["max_rows"] = 4

@@ -53,6 +53,14 @@ def test_what_is_added_can_enter_and_its_token_is_nowhere_else(cli, path):
     assert not ann.may("send", "invoices")
 
 
+def test_who_may_do_nothing_is_said_to(cli):
+    cli("access", "add", "ann", "--allow", "send:orders")
+    assert "may do nothing" not in cli.error
+    cli("access", "add", "bob", "--deny", "send:orders")
+    assert "bob may do nothing: no rule allows it anything." in cli.error
+    assert "--allow" in cli.error
+
+
 def test_a_list_shows_everything_but_secrets(cli, path):
     token = cli.json("access", "add", "ann", "--allow", "*:*", "--deny", "manage:x", "--expires",
                      "1d", "--requests", "5", "--bytes", "1MB", "--polls", "3")["token"]  # fmt: skip

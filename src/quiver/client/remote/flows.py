@@ -52,7 +52,7 @@ from quiver.model.commands import (
     Producer,
     Redrive,
 )
-from quiver.model.replies import Assigned, Durability, ProducerOpened, Published, SentMany
+from quiver.model.replies import Assigned, Durability, ProducerOpened, Published, Sealed, SentMany
 from quiver.model.replies import Sent as SentReply
 from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy, argument_of
@@ -157,6 +157,9 @@ class RemoteFlows(Flows):
     def _count(self, method: str, path: str, body: Any = None, *, repeat: bool) -> Flow[int]:
         found = yield from self._ask(method, path, wire.Count, body, repeat=repeat)
         return found.count
+
+    def segments(self, topic: str) -> Flow[Sealed]:
+        return (yield from self._ask("GET", _topic(topic) + "/segments", Sealed, repeat=True))
 
     def seal(self) -> Flow[None]:
         yield from self._tell("POST", "/v1/seal", repeat=True)

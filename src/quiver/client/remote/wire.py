@@ -464,7 +464,7 @@ def errors() -> dict[str, type[QuiverError]]:
     waiting: list[type[QuiverError]] = [QuiverError]
     while waiting:
         kind = waiting.pop()
-        found[kind.code] = kind
+        found.setdefault(kind.code, kind)  # not one that only has other words for it
         waiting += kind.__subclasses__()
     return found
 

@@ -5,7 +5,7 @@ from typing import Final
 from quiver import limits
 from quiver.client.remote import wire
 from quiver.client.results import Sent, SentBatch, Staged
-from quiver.model.replies import Assigned, ProducerOpened, Published
+from quiver.model.replies import Assigned, ProducerOpened, Published, Sealed
 from quiver.model.stats import Overview, TopicStats
 from quiver.server.api import groups, history, messages, topics
 from quiver.server.api.endpoint import Endpoint
@@ -30,6 +30,8 @@ ENDPOINTS: Final = (
     Endpoint("POST", _TOPIC + "/purge", "manage", topics.purge, "Drop all messages", wire.Count),
     Endpoint("POST", _TOPIC + "/compact", "manage", topics.compact,
              "Drop what newer messages of the same key have superseded", wire.Count),
+    Endpoint("GET", _TOPIC + "/segments", "read", topics.segments,
+             "The Parquet files of the topic, and what is in none of them", Sealed),
     # -- messages
     Endpoint("POST", _TOPIC + "/messages", "send", messages.send, "Send one message", Sent,
              wire.MessageIn, wire.SendQuery, limit=limits.API_MESSAGE_BYTES_MAX),

@@ -10,6 +10,7 @@ import quiver
 from quiver.client import arguments
 from quiver.client.aio import run
 from quiver.client.remote import wire
+from quiver.model.replies import Sealed
 from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import TopicPolicy
 from quiver.server.api.endpoint import Call
@@ -57,6 +58,10 @@ async def delete_topic(call: Call) -> None:
 
 async def stats(call: Call) -> TopicStats:
     return await call.queue.stats(call.topic)
+
+
+async def segments(call: Call) -> Sealed:
+    return await call.queue.segments(call.topic)
 
 
 async def overview(call: Call) -> Overview:

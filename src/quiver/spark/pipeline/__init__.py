@@ -9,9 +9,9 @@
 """
 
 from quiver.spark.pipeline.config import Config, load, make
-from quiver.spark.pipeline.enrich import enrich
+from quiver.spark.pipeline.enriching import enrich
 from quiver.spark.pipeline.figures import Batch, Stage
 from quiver.spark.pipeline.run import Pipeline
-from quiver.spark.pipeline.transform import transform
+from quiver.spark.pipeline.transforming import transform
 
 __all__ = ["Batch", "Config", "Pipeline", "Stage", "enrich", "load", "make", "transform"]

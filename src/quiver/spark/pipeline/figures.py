@@ -46,6 +46,11 @@ class Batch:
         """What went to the dead letters."""
         return sum(stage.bad for stage in self.stages.values())
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was read, and nothing was loaded."""
+        return not (self.rows or self.bad or self.stages["load"].rows_out)
+
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
         return asdict(self)

@@ -16,11 +16,11 @@ from quiver.errors import QuiverError, TopicNotFound
 from quiver.model.units import milliseconds
 from quiver.spark.pipeline.causes import cause
 from quiver.spark.pipeline.config import Config
-from quiver.spark.pipeline.enrich import enrich
+from quiver.spark.pipeline.enriching import enrich
 from quiver.spark.pipeline.figures import Batch, Loaded, combined
 from quiver.spark.pipeline.folder import Folder
-from quiver.spark.pipeline.load import dead_letters, good, packed, results
-from quiver.spark.pipeline.transform import transform
+from quiver.spark.pipeline.loading import dead_letters, good, packed, results
+from quiver.spark.pipeline.transforming import transform
 
 
 class Pipeline:
@@ -106,7 +106,9 @@ class Pipeline:
             number = progress.batchId
             if number > self._seen and number in self._loaded:
                 self._seen = number
-                yield combined(self._loaded.pop(number), progress)
+                batch = combined(self._loaded.pop(number), progress)
+                if not batch.is_empty:  # Spark makes some only to forget what is too old
+                    yield batch
 
     def _settle(self, query: Any) -> None:
         """Wait until the batch that is being loaded is committed; the next one will not begin."""

@@ -11,7 +11,7 @@ from pyspark.sql import functions as sql
 from quiver import limits
 from quiver.spark.pipeline.config import OURS, Topic
 from quiver.spark.pipeline.expressions import expression, first, none
-from quiver.spark.pipeline.transform import judged
+from quiver.spark.pipeline.transforming import judged
 from quiver.tracing import PARENT, STATE
 
 REASON: Final = "quiver.reason"

@@ -16,7 +16,7 @@ from quiver.errors import InvalidRequest
 from quiver.model.units import milliseconds
 from quiver.spark.pipeline.config import OURS, Enrich, Reference, Stream, Transform, Version
 from quiver.spark.pipeline.expressions import expression, first_line, none, quoted
-from quiver.spark.pipeline.transform import ROW, judged, transform
+from quiver.spark.pipeline.transforming import ROW, judged, transform
 
 FOUND: Final = "_found"  # in reference data: there is a match
 

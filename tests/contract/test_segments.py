@@ -1,0 +1,87 @@
+"""Which messages are in which files, and where the rest is: together all of them, and none twice."""
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+
+import quiver
+
+pytestmark = pytest.mark.python
+
+
+def whole(queue, topic):
+    """The ids of all messages, from the files and from the rest, by where they are."""
+    sealed = queue.segments(topic)
+    found: dict[tuple[int, int], str] = {}
+    for file in sealed.files:
+        table = pq.read_table(file.path)
+        assert table.num_rows == file.rows
+        for start, end in file.ranges:
+            mask = pc.and_(pc.greater_equal(table["offset"], start), pc.less(table["offset"], end))
+            rows = table.filter(mask).to_pylist()
+            assert [row["offset"] for row in rows] == [*range(start, end)]
+            assert {row["partition"] for row in rows} == {file.partition}
+            places = {(row["partition"], row["offset"]): row for row in rows}
+            assert not found.keys() & places.keys()
+            found |= {place: f"{row['entry']}-{row['row']}" for place, row in places.items()}
+    for partition, ranges in sealed.rest.items():
+        for start, end in ranges:
+            records = queue.read(topic, offset=start, end=end, partition=partition)
+            places = {(record.partition, record.offset): record.id for record in records}
+            assert not found.keys() & places.keys()
+            found |= places
+    return found
+
+
+def there(queue, topic):
+    return {(record.partition, record.offset): record.id for record in queue.read(topic)}
+
+
+@pytest.fixture
+def orders(queue):
+    queue.create_topic("orders", partitions=3, max_attempts=1)
+    send(queue, 30)
+    return queue
+
+
+def send(queue, count):
+    queue.send_batch("orders", [quiver.Message(f"{at}", key=f"{at}") for at in range(count)])
+
+
+def test_before_anything_is_sealed_all_is_rest(orders):
+    assert orders.segments("orders").files == ()
+    assert whole(orders, "orders") == there(orders, "orders")
+
+
+def test_files_and_rest_are_all_messages_each_once(orders):
+    orders.seal()
+    sealed = orders.segments("orders")
+    assert len(sealed.files) == 3
+    assert sealed.rest == {0: (), 1: (), 2: ()}
+    send(orders, 7)
+    assert sum(map(len, orders.segments("orders").rest.values())) > 0
+    assert len(whole(orders, "orders")) == 37
+    assert whole(orders, "orders") == there(orders, "orders")
+
+
+@pytest.mark.parametrize("most", [100, 2])
+def test_what_is_settled_or_given_up_is_where_it_is_now(orders, monkeypatch, most):
+    monkeypatch.setattr("quiver.limits.SEALED_RANGES_MAX", most)
+    orders.seal()
+    for turn in range(3):
+        got = orders.receive("orders", "g", max_messages=10)
+        orders.ack(got[::3])
+        orders.dead_letter(got[1::3], reason="no")
+        orders.nack(got[2::3])
+        send(orders, 5)
+        for topic in ("orders", "orders.dlq"):
+            assert whole(orders, topic) == there(orders, topic)
+            for file in orders.segments(topic).files:
+                assert len(file.ranges) <= most
+        if turn == 1:
+            orders.seal()
+
+
+def test_a_topic_that_is_not_there(queue):
+    with pytest.raises(quiver.TopicNotFound):
+        queue.segments("none")
