@@ -5,6 +5,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quiver
+from quiver.node.cache import BatchCache
 
 pytestmark = pytest.mark.python
 
@@ -85,3 +86,27 @@ def test_what_is_settled_or_given_up_is_where_it_is_now(orders, monkeypatch, mos
 def test_a_topic_that_is_not_there(queue):
     with pytest.raises(quiver.TopicNotFound):
         queue.segments("none")
+
+
+def test_what_was_sealed_before_it_was_published_is_found_in_runs(world, queue):
+    """Their bytes are in segments of another topic, where they are looked for by entry and row."""
+    staged = [
+        queue.stage(
+            "t", [quiver.Message(f"{at}", key=f"{at % 7}") for at in range(start, start + 50)]
+        )
+        for start in (0, 50, 100)
+    ]
+    queue.seal()
+    queue.unstage("t", staged[1:2])
+    queue.publish("t", staged[::2], application="etl", batch=0)
+
+    def look(engine):
+        number = engine.core.topic_named("t").number
+        slices, _ = engine.core.browse(number, {0: 0}, 1_000)
+        return list(engine.source(number, slices, BatchCache()).pieces())
+
+    assert len(world.door.shard.ask(look).wait()) == 2
+    expected = [f"{at}".encode() for at in (*range(50), *range(100, 150))]
+    assert [record.body for record in queue.read("t")] == expected
+    queue.seal()
+    assert [record.body for record in queue.read("t")] == expected

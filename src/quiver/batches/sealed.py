@@ -26,7 +26,7 @@ SCHEMA: Final = pa.schema(
         pa.field("origin", ORIGIN),
     ]
 )
-PLACES: Final = ("offset", "entry", "row")
+IDENTITY: Final = ("entry", "row")
 
 
 def seal(pieces: Sequence[Piece]) -> pa.Table:

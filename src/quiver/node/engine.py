@@ -189,17 +189,21 @@ class Source:
 
     def _astray(self, part: Slice, files: list[SegmentFile]) -> Iterator[Piece]:
         """Messages that are in segments of another partition, found by entry and row."""
-        wanted = range(part.row, part.row + part.count)
-        places: dict[int, tuple[SegmentFile, int, int]] = {}
-        for file in files:
-            for row, _, group, at in file.find(part.index, part.row):
-                if row in wanted:
-                    places.setdefault(row, (file, group, at))
-        for done, row in enumerate(wanted):
-            if row not in places:
-                raise CorruptSegment(f"message {part.index}-{row} is in no segment")
-            file, group, at = places[row]
-            yield Piece(self._group(file, group), at, part.cut(done, 1))
+        end = part.row + part.count
+        found = [(run, file) for file in files for run in file.find(part.index, part.row, end)]
+        done = 0
+        for run, file in sorted(found, key=lambda one: one[0].row):
+            row = part.row + done
+            known = row - run.row  # a message may be in several files
+            if known < 0:
+                break
+            if known < run.length:
+                count = run.length - known
+                piece = part.cut(done, count)
+                yield Piece(self._group(file, run.group), run.at + known, piece)
+                done += count
+        if done < part.count:
+            raise CorruptSegment(f"message {part.index}-{part.row + done} is in no segment")
 
     def _group(self, file: SegmentFile, group: int) -> pa.RecordBatch:
         return self._cached((file.name, group), lambda: file.batch(group))

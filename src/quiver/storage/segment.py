@@ -20,6 +20,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from crc32c import crc32c
 
@@ -39,7 +40,8 @@ _NAME: Final = re.compile(r".+@\d+\.\d+-\d{20}-\d+\.parquet")
 VERSION: Final = "1"
 LEVEL: Final = 1  # of zstd: higher ones take the processor that foreground work needs
 FEW_VALUES: Final = ["partition", "entry", "stored_at", "key", "priority", "created_at"]
-STATISTICS: Final = ["offset", "entry", "stored_at", "key", "priority"]
+STATISTICS: Final = ["offset", "entry", "row", "stored_at", "key", "priority"]
+ANY_ROW: Final = (0, limits.BATCH_ROWS_MAX)
 REMEDY: Final = "Restore the file from a backup; `quiver doctor` says which messages are in it."
 
 
@@ -57,6 +59,15 @@ def index_of(name: str) -> int:
 def names(files: Files) -> list[str]:
     """All segments in a directory, needed or not."""
     return [name for name in files.names() if _NAME.fullmatch(name)]
+
+
+class Run(NamedTuple):
+    """Consecutive rows of an entry, from `row` on, at consecutive places of a row group."""
+
+    row: int
+    length: int
+    group: int
+    at: int
 
 
 class Blocks(NamedTuple):
@@ -131,6 +142,7 @@ class SegmentFile:
         self._parquet: Any = None
         self._bounds: list[tuple[int, int]] = []  # first and last offset of each row group
         self._entries: list[tuple[int, int]] = []
+        self._rows: list[tuple[int, int]] = []
         self._offsets: tuple[int, memoryview] = (-1, memoryview(b""))  # of the group read last
 
     @property
@@ -161,18 +173,18 @@ class SegmentFile:
             raise self._damaged(f"messages {offset} to {offset + found - 1} are not all there")
         return at, found
 
-    def find(self, entry: int, row: int) -> Iterator[tuple[int, int, int, int]]:
-        """Messages of an entry from `row` on: each row, its offset, row group and place in it."""
+    def find(self, entry: int, start: int, end: int) -> Iterator[Run]:
+        """Those of the rows `start … end` of an entry that are here, in runs."""
         with self._lock:
             self._open()
-        for group, (first, last) in enumerate(self._entries):
-            if not first <= entry <= last:
-                continue
-            places = self._read(group, list(sealed.PLACES))
-            columns = [places[name].to_pylist() for name in sealed.PLACES]
-            for at, (offset, its_entry, its_row) in enumerate(zip(*columns, strict=True)):
-                if its_entry == entry and its_row >= row:
-                    yield its_row, offset, group, at
+        for group, bounds in enumerate(zip(self._entries, self._rows, strict=True)):
+            (first, last), (low, high) = bounds
+            if first <= entry <= last and low < end and start <= high:
+                found = self._read(group, list(sealed.IDENTITY))
+                ours = pc.equal(found["entry"], entry)
+                rows = found["row"]
+                wanted = pc.and_(pc.greater_equal(rows, start), pc.less(rows, end))
+                yield from _runs(group, rows, pc.and_(ours, wanted))
 
     def verify(self) -> tuple[int, list[tuple[int, int]]]:
         """Read all of it, checksums and all: how many messages are good, and which are not.
@@ -233,10 +245,12 @@ class SegmentFile:
             parquet = pq.ParquetFile(source, metadata=metadata, pre_buffer=False)
             if not parquet.schema_arrow.equals(sealed.SCHEMA):
                 raise self._damaged("it does not have the columns of a segment")
-            offset, entry = (sealed.SCHEMA.get_field_index(name) for name in ("offset", "entry"))
+            columns = map(sealed.SCHEMA.get_field_index, ("offset", *sealed.IDENTITY))
+            offset, entry, row = columns
             groups = [parquet.metadata.row_group(at) for at in range(parquet.num_row_groups)]
             self._bounds = [_bounds(group, offset) for group in groups]
             self._entries = [_bounds(group, entry) for group in groups]
+            self._rows = [_bounds(group, row, ANY_ROW) for group in groups]
         except (pa.ArrowException, OSError, ValueError, AttributeError, StorageFailed) as error:
             raise self._damaged(str(error)) from error
         self._parquet = parquet
@@ -245,9 +259,21 @@ class SegmentFile:
         return CorruptSegment(f"{self.name} is damaged: {why}. {REMEDY}")
 
 
-def _bounds(group: Any, column: int) -> tuple[int, int]:
+def _runs(group: int, rows: pa.ChunkedArray, chosen: pa.ChunkedArray) -> Iterator[Run]:
+    """The rows that were chosen of a row group; within a run, row and place grow together."""
+    ahead = pc.subtract(rows.cast(pa.int64()), pa.arange(0, len(rows)))  # the same within a run
+    runs = pc.run_end_encode(pc.if_else(chosen, ahead, None).combine_chunks())
+    at = 0
+    for end, row in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
+        if row is not None:
+            yield Run(row + at, end - at, group, at)
+        at = end
+
+
+def _bounds(group: Any, column: int, unknown: tuple[int, int] | None = None) -> tuple[int, int]:
+    """The least and the greatest value; what is `unknown` of files that do not tell it."""
     found = group.column(column).statistics
-    return found.min, found.max
+    return unknown if found is None and unknown is not None else (found.min, found.max)
 
 
 class _Reading:
