@@ -56,7 +56,7 @@ brokers: $(STAMP)  ## fetch Kafka, ElasticMQ and NATS for bench, into .brokers (
 bench: $(STAMP)  ## measure, next to the peers that are there
 	$(BIN)/python -m bench
 
-demo: $(STAMP)  ## an order system with failures, crashes and a count at the end
+demo: $(STAMP)  ## an order system with failures, crashes, a count, and Spark at the end
 	$(BIN)/quiver demo
 
 tidy: $(STAMP)  ## print the ten longest functions and files

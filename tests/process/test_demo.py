@@ -9,15 +9,19 @@ import sys
 import time
 from pathlib import Path
 
+import duckdb
 import pytest
 
 import quiver
 from quiver.cli.demo.accounting import Account, account_for, find_problems
+from quiver.cli.demo.analysis import Analyst
 from quiver.cli.demo.couriers import Tally
+from quiver.cli.demo.screen import Screen
+from quiver.spark import session
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(500)]
 
-SECONDS_MAX = 240  # about 15 on an idle machine; the demo's own waits are bounded as well
+SECONDS_MAX = 450  # about a minute on an idle machine; the demo's own waits are bounded as well
 COMMAND = [sys.executable, "-m", "quiver.cli.demo"]
 
 
@@ -103,6 +107,37 @@ def test_delay_and_priority_were_kept(account):
     assert account["reminder"]["came"] >= account["reminder"]["due"] - 0.001
     assert account["express"]["delivered_as"] < account["express"]["sent_as"]
     assert account["express"]["overtook"] > 0
+
+
+def test_the_orders_flowed_through_spark(account, folder):
+    """Counted once more from the files and the topics, in another way than the demo does."""
+    found = account["analysis"]
+    assert (found["skipped"], found["problems"]) == ("", [])
+    assert found["messages"] == account["orders"] + account["redriven"]
+    assert found["parquet"] == found["topic"] == account["orders"] - found["refused"]
+    files = duckdb.sql(
+        f"select count(*), count(distinct id), sum(cents) from '{folder}/invoices/*.parquet'"
+    )
+    ((rows, orders, cents),) = files.fetchall()
+    with quiver.connect(account["data"]) as queue:
+        invoices = {
+            record.json()["id"]: record.json()["cents"] for record in queue.read("invoices")
+        }
+        refused = {record.json()["id"]: record for record in queue.read("invoices.dead")}
+    assert rows == orders == len(invoices) == found["topic"]
+    assert cents == sum(invoices.values())
+    assert len(refused) == found["refused"] > 0
+    assert not refused.keys() & invoices.keys()
+    reasons = {record.headers["quiver.reason"] for record in refused.values()}
+    assert reasons == {"not so: there is an @ in the address"}
+
+
+def test_without_spark_the_demo_says_what_is_skipped_and_why(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(session, "find_spec", lambda name: None)
+    analysis = Analyst(tmp_path, Screen(quiet=False)).work(["order-1"])
+    assert analysis.skipped == "this needs Spark: pip install 'quiver-mq[spark]'"
+    assert analysis.problems == []
+    assert "the pipeline is skipped: this needs Spark" in capsys.readouterr().out
 
 
 def test_the_count_would_see_lost_duplicated_and_unknown_orders(tmp_path):

@@ -73,6 +73,19 @@ class Reminder:
 
 
 @dataclass(slots=True)
+class Analysis:
+    """What Spark made of the orders; `skipped` says why there is nothing."""
+
+    skipped: str = ""
+    seconds: float = 0.0
+    messages: int = 0  # that were read
+    parquet: int = 0  # orders in files
+    topic: int = 0  # orders in the topic of results
+    refused: int = 0  # orders among the pipeline's dead letters
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class Account:
     """Everything that the demo found out."""
 
@@ -90,6 +103,7 @@ class Account:
     cents_ordered: int = 0
     cents_charged: int = 0
     out_of_order: int = 0  # charges before an earlier order of the same customer was charged
+    analysis: Analysis | None = None
     problems: list[str] = field(default_factory=list)
 
     @property

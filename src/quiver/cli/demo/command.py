@@ -8,6 +8,7 @@ from typing import Final
 
 import quiver
 from quiver.cli.demo.accounting import Account
+from quiver.cli.demo.analysis import Analyst, CommandFailed
 from quiver.cli.demo.screen import Screen
 from quiver.cli.demo.story import Story, Stuck
 from quiver.cli.demo.workers import WorkerFailed
@@ -33,20 +34,24 @@ def main(data: str | None = None, *, json: bool = False) -> int:
         account = _tell(_folder(data), screen)
     except Unusable as problem:
         return _fail(str(problem), UNUSABLE, screen, json=json)
-    except (quiver.QuiverError, WorkerFailed, Stuck) as problem:
+    except (quiver.QuiverError, WorkerFailed, Stuck, CommandFailed) as problem:
         return _fail(f"the demo could not go on: {problem}", WRONG, screen, json=json)
     except KeyboardInterrupt:
         return _fail("interrupted; all workers were ended", INTERRUPTED, screen, json=json)
     if json:
         print(dumps(_as_data(account)))
-    else:
-        screen.show_account(account)
     return WRONG if account.problems else RIGHT
 
 
 def _tell(folder: Path, screen: Screen) -> Account:
     with screen, Story(folder, screen) as story:
-        return story.tell()
+        account = story.tell()
+    screen.show_account(account)
+    account.analysis = Analyst(folder, screen).work(story.orders)
+    account.problems += account.analysis.problems
+    account.seconds += account.analysis.seconds
+    screen.show_end(account)
+    return account
 
 
 def _folder(data: str | None) -> Path:

@@ -98,13 +98,18 @@ class Screen:
     # -- at the end --------------------------------------------------------------------------------
 
     def show_account(self, account: Account) -> None:
-        """The table, the verdict, and what to try next."""
+        """The table and the verdict."""
         self.chapter("The count")
         self._print(_service_table(account.services))
         self._console.print()
         self._show_verdict(account)
+
+    def show_end(self, account: Account) -> None:
+        """What Spark found wrong, if anything, and what to try next."""
+        for problem in account.analysis.problems if account.analysis else ():
+            self._print(Text(problem, "bold red"))
         self._console.print(
-            f"\nIt took {account.seconds} s. The queue is in {account.data}; look around:",
+            f"\nIt took {account.seconds:.1f} s. The queue is in {account.data}; look around:",
             soft_wrap=True,
         )
         for command in LOOK_AROUND:

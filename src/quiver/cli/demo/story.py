@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from itertools import islice
@@ -75,6 +75,11 @@ class Story:
         self._account.seconds = round(time.monotonic() - began, 1)
         return self._account
 
+    @property
+    def orders(self) -> Collection[str]:
+        """The ids of all that were placed."""
+        return self._orders.keys()
+
     def __enter__(self) -> Self:
         return self
 
@@ -94,6 +99,7 @@ class Story:
             max_attempts=3,
             dead_letter="orders.dlq",
             retry=quiver.retry("exponential", base=0.2, cap=5),
+            retention="1d",  # the services are not all who want them: see `analysis`
         )
         for service in SERVICES:
             self._queue.create_group("orders", service)
