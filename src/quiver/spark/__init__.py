@@ -10,9 +10,11 @@ package loads nothing of Spark.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["register"]
+    from quiver.spark.options import Spot
+
+__all__ = ["read", "register"]
 
 
 def register(spark: "SparkSession") -> None:
@@ -20,3 +22,22 @@ def register(spark: "SparkSession") -> None:
     from quiver.spark.source import QuiverSource  # noqa: PLC0415 - optional, and heavy
 
     spark.dataSource.register(QuiverSource)
+
+
+def read(
+    spark: "SparkSession",
+    url: str,
+    topic: str,
+    *,
+    start: "Spot | None" = None,
+    end: "Spot | None" = None,
+) -> "DataFrame":
+    """The messages of a topic as `format("quiver")` has them; sealed history by Spark's Parquet reader.
+
+    That is faster, prunes columns and pushes conditions down. `start` and `end` are those of the source.
+    It is for files that tasks can reach: of a directory, or of a node where all tasks run beside it. A
+    file that the queue rewrites before it is read is an error of Spark: read again then.
+    """
+    from quiver.spark import history  # noqa: PLC0415 - optional, and heavy
+
+    return history.read(spark, url, topic, start, end)

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+import msgspec
+
 from quiver.client import arguments
 from quiver.client.remote.address import is_address
 from quiver.errors import InvalidRequest
@@ -14,6 +16,7 @@ from quiver.model.units import size_bytes
 Spot: TypeAlias = (
     str | int | dict[int, int]
 )  # earliest, latest, a time; an offset; one for each partition
+Ranges: TypeAlias = tuple[tuple[int, int, int], ...]  # partition, start, end
 Table: TypeAlias = Literal["messages", "ledger"]
 
 OURS: Final = {
@@ -34,6 +37,9 @@ OURS: Final = {
 }
 LEASE: Final = "5m"  # a batch of Spark takes longer than a message of a worker
 SPARKS: Final = {"path", "checkpointlocation", "queryname"}  # what Spark itself may add
+RANGES: Final = (
+    "_ranges"  # of offsets instead of start and end: what is not in files, see `history`
+)
 
 
 @dataclass(frozen=True)
@@ -45,6 +51,7 @@ class Options:
     table: Table
     start: Spot | None
     end: Spot | None
+    ranges: Ranges | None
     application: str | None
     batch: int | None
     group: str | None
@@ -56,7 +63,7 @@ class Options:
     def of(cls, given: Mapping[str, str]) -> "Options":
         """The options that Spark hands over, whose names have lost their capitals."""
         said = {name.lower(): value for name, value in given.items()}
-        unknown = sorted(said.keys() - OURS.keys() - SPARKS)
+        unknown = sorted(said.keys() - OURS.keys() - SPARKS - {RANGES})
         if unknown:
             raise InvalidRequest(
                 f"there is no option {unknown[0]!r}; there are {', '.join(OURS.values())}"
@@ -77,6 +84,7 @@ class Options:
             table="ledger" if table == "ledger" else "messages",
             start=_spot(said.get("start"), "start"),
             end=_spot(said.get("end"), "end"),
+            ranges=_ranges(said.get(RANGES)),
             application=_name(said, "application"),
             batch=_number(said, "batch", 0),
             group=_name(said, "group"),
@@ -116,6 +124,10 @@ def _is_number(text: str) -> bool:
 
 def _size(value: str | None) -> int | None:
     return None if value is None else max(size_bytes(value, "maxBytesPerTrigger"), 1)
+
+
+def _ranges(value: str | None) -> Ranges | None:
+    return None if value is None else msgspec.json.decode(value, type=Ranges)
 
 
 def _spot(value: str | None, option: str) -> Spot | None:

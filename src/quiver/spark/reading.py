@@ -24,11 +24,14 @@ class MessagesReader(DataSourceReader):
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        queue, topic = connections.reading(self._options.url), self._options.topic_name
+        options = self._options
+        queue, topic = connections.reading(options.url), options.topic_name
         held = queue.offsets(topic)
-        starts = edges(queue, topic, self._options.start, held, last=False)
-        ends = edges(queue, topic, self._options.end, held, last=True)
-        found = [Span(number, starts[number], ends[number]) for number in held]
+        if options.ranges is not None:
+            found = [Span(*one) for one in options.ranges]
+        else:
+            bounds = bounded(queue, topic, options, held)
+            found = [Span(number, *bounds[number]) for number in held]
         made = spans.shares(found, bytes_per_offset(queue, topic, held))
         return made or [Share(())]  # of no task at all, Spark would make one that we do not know
 
@@ -67,6 +70,13 @@ def replay(options: Options, schema: pa.Schema, share: Share) -> Iterator[pa.Rec
     for number, start, end in share.spans:
         for table in queue.read_arrow(topic, offset=start, end=end, partition=number):
             yield rows.converted(table, schema, topic)
+
+
+def bounded(queue: Queue, topic: str, options: Options, held: Bounds) -> Bounds:
+    """What of a topic the options ask for."""
+    starts = edges(queue, topic, options.start, held, last=False)
+    ends = edges(queue, topic, options.end, held, last=True)
+    return {number: (starts[number], ends[number]) for number in held}
 
 
 def edges(
