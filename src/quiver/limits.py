@@ -40,6 +40,9 @@ KEY_HASHES_CACHED: Final = 16_384  # recent keys whose hash is remembered; at mo
 PAGE_BYTES: Final = (
     16 * MIB
 )  # what one step of a scan aims at, after it has seen the first messages
+CHOOSE_SECONDS: Final = (
+    2.0  # then a node that chooses messages for a client tells what it has found
+)
 PAGE_MESSAGES_FIRST: Final = 100  # before it knows how large they are
 SQL_CHARS_MAX: Final = 100_000  # a question that a person or a program writes
 SQL_MEMORY_BYTES_MAX: Final = 512 * MIB  # what DuckDB may use; then it spills to temporary files

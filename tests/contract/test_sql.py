@@ -1,6 +1,7 @@
 """Asking with SQL: conditions on dead letters, and questions about whole topics."""
 
 import sys
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -167,7 +168,10 @@ def test_many_are_moved_in_large_steps(queue, where):
     queue.send_batch("t", [b"x"] * 5_000)
     told: list[int] = []
     assert queue.discard("t", where=where, progress=told.append) == 5_000
-    assert told == [100, 1_100, 2_100, 3_100, 4_100, 5_000]
+    steps = [after - before for before, after in pairwise([0, *told])]
+    assert sum(steps) == 5_000
+    assert max(steps) == 1_000
+    assert len(steps) <= 6, "a first page may have few"
 
 
 def test_what_comes_back_meanwhile_is_not_moved_again(failing, monkeypatch):

@@ -775,6 +775,18 @@ class Flows:
             raise untold(message_id)
         return story
 
+    @property
+    def chooses(self) -> bool:
+        """Whether conditions on messages are asked elsewhere than here, by `choose`."""
+        return False
+
+    def choose(
+        self, topic: str, number: int, positions: dict[int, int], ends: dict[int, int],
+        condition: str,
+    ) -> Flow[tuple[list[Place], dict[int, int]]]:  # fmt: skip
+        """Pending messages for which a condition holds, oldest first, and where to go on."""
+        raise NotImplementedError
+
     def sql(self, query: str) -> Flow[pa.Table] | None:
         """The answer to a question, if it is asked elsewhere than here."""
         return None

@@ -7,6 +7,7 @@ ends where the topic ended when it began, so what comes back meanwhile is not mo
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any, TypeAlias
 
 from quiver import limits
@@ -14,7 +15,7 @@ from quiver.client import arguments
 from quiver.client.flows import Flow, Flows, Place
 from quiver.client.results import Record
 from quiver.client.scanning import Scan
-from quiver.client.sql import Predicate
+from quiver.client.sql import Predicate, bounded
 from quiver.client.steps import Pause, Work
 from quiver.core.delivery.offsets import merge
 from quiver.errors import InvalidRequest, QuiverError
@@ -53,8 +54,12 @@ def move(
     scan = Scan(flows, number, positions, ends, pending=True)
     choice: Choice = yield Work(lambda: Choice(flows, topic, where))
     moved = 0
+    begun = False
     try:
-        while scan.more and moved != limit:
+        while (
+            scan.more or not begun
+        ) and moved != limit:  # a node is asked for a condition at least once
+            begun = True
             chosen = yield from choice.of_next(scan)
             while chosen and moved != limit:
                 most = pace.step if limit is None else min(pace.step, limit - moved)
@@ -77,6 +82,33 @@ def move(
     return moved
 
 
+def choose(
+    flows: Flows, topic: str, number: int, positions: dict[int, int], ends: dict[int, int],
+    condition: str,
+) -> Flow[tuple[list[Place], dict[int, int]]]:  # fmt: skip
+    """The next pending messages for which a condition holds, oldest first, and where to go on.
+
+    It goes on until it has found a page of them, or has taken its time. If the condition fails for a
+    message, what was found before is told, and the failure when it is asked again.
+    """
+    scan = Scan(flows, number, positions, ends, pending=True)
+    choice: Choice = yield Work(lambda: Choice(flows, topic, condition))
+    chosen: list[Place] = []
+    until = perf_counter() + limits.CHOOSE_SECONDS
+    try:
+        while scan.more and len(chosen) < limits.READ_MESSAGES_MAX and perf_counter() < until:
+            before = scan.positions
+            try:
+                chosen += yield from choice.of_next(scan)
+            except QuiverError:
+                if not chosen:
+                    raise
+                return chosen, before
+    finally:
+        choice.close()
+    return chosen, scan.positions
+
+
 class Choice:
     """Which messages are meant: all, or those that a condition or a function chooses."""
 
@@ -84,10 +116,17 @@ class Choice:
         self._flows = flows
         self._topic = topic
         condition, self._function = _parts(where)
-        self._predicate = None if condition is None else Predicate(condition)
+        self._elsewhere = condition if flows.chooses and self._function is None else None
+        self._predicate: Predicate | None = None
+        if self._elsewhere is not None:
+            bounded(self._elsewhere, "where")
+        elif condition is not None:
+            self._predicate = Predicate(condition)
 
     def of_next(self, scan: Scan) -> Flow[list[Place]]:
         """Those of the next page that are meant, oldest first."""
+        if self._elsewhere is not None:
+            return (yield from scan.chosen(self._topic, self._elsewhere))
         page = yield from scan.page()
         chosen = page.places
         if self._predicate is not None:

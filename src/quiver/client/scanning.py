@@ -26,6 +26,11 @@ class Scan:
         self._messages = limits.PAGE_MESSAGES_FIRST
 
     @property
+    def positions(self) -> dict[int, int]:
+        """Where the next page begins, by partition."""
+        return self._positions
+
+    @property
     def more(self) -> bool:
         """Whether there may be another page."""
         return any(at < self._ends[part] for part, at in self._positions.items())
@@ -37,6 +42,13 @@ class Scan:
         )
         self._positions = {**self._positions, **page.ahead}
         return page
+
+    def chosen(self, topic: str, condition: str) -> Flow[list[Place]]:
+        """Those of the next messages for which a condition holds, if it is asked elsewhere than here."""
+        places, self._positions = yield from self._flows.choose(
+            topic, self._number, self._positions, self._ends, condition
+        )
+        return places
 
     def marked(self) -> Flow[tuple[Page, set[Place]]]:
         """The next messages, and where the pending ones are: those that some group has not settled."""

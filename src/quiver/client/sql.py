@@ -95,7 +95,7 @@ class Predicate:
     """A condition on each message, checked before the first one is looked at."""
 
     def __init__(self, where: str) -> None:
-        _bounded(where, "where")
+        bounded(where, "where")
         with ExitStack() as stack:
             self._session = Session()
             stack.callback(self._session.close)
@@ -292,7 +292,7 @@ class Question:
     """One SELECT over topics, with room on disk for what does not fit into memory."""
 
     def __init__(self, query: str) -> None:
-        self._query = _bounded(query, "the query")
+        self._query = bounded(query, "the query")
         with ExitStack() as stack:
             spill = TemporaryDirectory(prefix="quiver-sql-", ignore_cleanup_errors=True)
             self.session = Session(stack.enter_context(spill))
@@ -336,7 +336,8 @@ def _word(text: str) -> str:
     return 'offset is a word of SQL, the column is "offset"' if "offset" in text.lower() else ""
 
 
-def _bounded(text: Any, what: str) -> str:
+def bounded(text: Any, what: str) -> str:
+    """What somebody has written, if it is text and not too much of it."""
     if not isinstance(text, str):
         raise InvalidRequest(f"{what} must be a str, not {type(text).__name__}")
     if len(text) > limits.SQL_CHARS_MAX:

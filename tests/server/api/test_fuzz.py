@@ -154,6 +154,7 @@ NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-2, 20)
 )
 def test_cursors_that_are_none(stranger, cursor):
     stranger.json("POST", "/v1/topics/t/read", {"cursor": cursor})
+    stranger.json("POST", "/v1/topics/t/choose", {"cursor": cursor, "where": "true"})
 
 
 @FEW

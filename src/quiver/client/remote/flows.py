@@ -20,6 +20,7 @@ from quiver.client.flows import (
     Flow,
     Flows,
     Page,
+    Place,
     check_publish,
     chosen,
     expired,
@@ -531,6 +532,24 @@ class RemoteFlows(Flows):
         yield from self._tell("POST", f"{_group(topic, group)}/{verb}", repeat=True)
 
     # -- dead letters ------------------------------------------------------------------------------
+
+    @property
+    def chooses(self) -> bool:
+        return True
+
+    def choose(
+        self, topic: str, number: int, positions: dict[int, int], ends: dict[int, int],
+        condition: str,
+    ) -> Flow[tuple[list[Place], dict[int, int]]]:  # fmt: skip
+        body = {
+            "cursor": wire.write_cursor(wire.Cursor(number, positions, ends)),
+            "where": condition,
+        }
+        found: wire.Chosen = yield from self._ask(
+            "POST", _topic(topic) + "/choose", wire.Chosen, body, repeat=True
+        )
+        places = [(part, offset) for part, start, end in found.runs for offset in range(start, end)]
+        return places, wire.read_cursor(found.cursor).positions
 
     def move(self, topic: str, command: Redrive | Discard) -> Flow[int]:
         target = getattr(command, "target", None)

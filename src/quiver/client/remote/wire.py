@@ -385,6 +385,20 @@ class PickIn(Shape, frozen=True):
     ranges: list[tuple[int, int]]
 
 
+class ChooseIn(Shape, frozen=True):
+    """A condition in SQL, and the cursor of a read from which on pending messages are asked for it."""
+
+    cursor: str
+    where: str
+
+
+class Chosen(Answer, frozen=True):
+    """Messages for which it holds, oldest first: partition, first offset, one past the last."""
+
+    runs: list[tuple[int, int, int]]
+    cursor: str  # where to go on
+
+
 class MoveIn(Shape, frozen=True):
     """One step of a redrive or discard that the client drives."""
 

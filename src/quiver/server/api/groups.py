@@ -16,7 +16,7 @@ from quiver.model.units import milliseconds
 from quiver.server import questions
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Stream, written
-from quiver.server.api.messages import Some, ranges_in, some
+from quiver.server.api.messages import Some, checked, ranges_in, some
 from quiver.server.requests import until_gone
 
 
@@ -134,8 +134,22 @@ async def _moved(call: Call, flow: Flow[int], where: str | None) -> int:
     return await until_gone(call.request, work)
 
 
+async def choose(call: Call, body: wire.ChooseIn) -> wire.Chosen:
+    """A part of a redrive that the client drives: which messages its condition means."""
+    at = await checked(call, wire.read_cursor(body.cursor))
+    flow = moving.choose(call.flows, call.topic, at.topic, at.positions, at.ends, body.where)
+    chosen, ahead = await until_gone(call.request, questions.choose(flow))
+    runs: list[tuple[int, int, int]] = []
+    for partition, offset in chosen:
+        if runs and (runs[-1][0], runs[-1][2]) == (partition, offset):
+            runs[-1] = (partition, runs[-1][1], offset + 1)
+        else:
+            runs.append((partition, offset, offset + 1))
+    return wire.Chosen(runs=runs, cursor=wire.write_cursor(wire.Cursor(at.topic, ahead, at.ends)))
+
+
 async def move(call: Call, body: wire.MoveIn) -> wire.Count:
-    """One step of a redrive that the client drives, with a condition of its own."""
+    """One step of a redrive that the client drives."""
     flows = call.flows
     handle = await run(flows.find(call.topic))
     if body.number != handle.number:

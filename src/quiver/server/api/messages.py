@@ -315,7 +315,7 @@ async def read(call: Call, body: wire.ReadIn) -> Any:
     most = limits.READ_MESSAGES_MAX if call.arrow else limits.API_ROWS_MAX
     limit = min(100, most) if body.limit is None else arguments.whole(body.limit, "limit", 0, most)
     if body.cursor is not None:
-        cursor = await _checked(call, wire.read_cursor(body.cursor))
+        cursor = await checked(call, wire.read_cursor(body.cursor))
     else:
         start = flows.read_start(call.topic, body.start, body.offset, body.end, body.partition)
         cursor = wire.Cursor(*await run(start))
@@ -329,7 +329,8 @@ async def read(call: Call, body: wire.ReadIn) -> Any:
     return await written(lambda: wire.ReadOut(messages=found.messages(call.topic), cursor=more))
 
 
-async def _checked(call: Call, cursor: wire.Cursor) -> wire.Cursor:
+async def checked(call: Call, cursor: wire.Cursor) -> wire.Cursor:
+    """A cursor from outside, of the topic that is meant."""
     topic = await run(call.flows.find(call.topic))
     if cursor.topic != topic.number or any(p >= topic.policy.partitions for p in cursor.positions):
         raise InvalidRequest("the cursor is of another topic; begin again without one")

@@ -83,6 +83,8 @@ ENDPOINTS: Final = (
              wire.Count, wire.RedriveIn),
     Endpoint("POST", _TOPIC + "/discard", "manage", groups.discard, "Drop pending messages",
              wire.Count, wire.DiscardIn),
+    Endpoint("POST", _TOPIC + "/choose", "manage", groups.choose,
+             "Pending messages for which a condition holds", wire.Chosen, wire.ChooseIn),
     Endpoint("POST", _TOPIC + "/move", "manage", groups.move,
              "Redrive, discard or count chosen messages, in one step", wire.Count, wire.MoveIn),
     # -- what happened
