@@ -263,8 +263,6 @@ SPARK_QUEUES_MAX: Final = 8  # that one Python worker keeps open
 SPARK_IDLE_SECONDS: Final = 0.05  # a stream with nothing to read waits so long before it asks again
 SPARK_STAGE_BYTES: Final = 16 * MIB  # of rows that one request of a task stages
 SPARK_OWN_SECONDS: Final = 30.0  # in which a driver gets hold of a directory that it writes to
-SPARK_LEASE_ROWS: Final = 10_000  # of a batch in queue mode, unless the query says otherwise
-SPARK_POLL_SECONDS: Final = 0.5  # for which a query in queue mode waits for messages at a time
 
 # -- pipelines on Spark ----------------------------------------------------------------------------
 PIPELINE_BATCH_ROWS: Final = 100_000  # of a topic, taken by one batch: more makes it wait longer
@@ -273,5 +271,6 @@ PIPELINE_POLL_SECONDS: Final = 0.2  # how late a batch's figures, or a wish to s
 PIPELINE_STOP_SECONDS_MAX: Final = 60.0  # a batch that is being loaded is waited for, then given up
 PIPELINE_PATIENCE_SECONDS: Final = 600.0  # a full topic, or a node that is away, is waited for
 PIPELINE_PAUSE_SECONDS: Final = 1.0  # between two attempts to load a batch there
+PIPELINE_BATCHES_KEPT: Final = 100  # whose figures nobody has asked for yet; Spark keeps as many
 DEAD_LETTER_HEADERS_MAX: Final = 56  # of a bad row's own; the rest has room for what went wrong
 DEAD_LETTER_HEADERS_BYTES_MAX: Final = HEADERS_BYTES_MAX - 64 * KIB  # or they are left out

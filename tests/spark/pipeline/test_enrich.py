@@ -99,6 +99,7 @@ def test_another_stream_is_waited_for(spark, queue, topic, told):
     assert reasons(queue, topic).keys() == {"bad order", "bad payment"}
 
 
+@pytest.mark.slow
 def test_another_stream_is_not_waited_for_for_ever(spark, queue, topic, told):
     payments = with_payments(told, topic, "10ms")
     queue.create_topic(topic, retention="forever")

@@ -108,6 +108,7 @@ def test_a_run_goes_on_where_the_last_one_ended(spark, queue, topic, told, tmp_p
     assert sorted(row["cents"] for row in files(tmp_path)) == list(range(11))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_was_lost_is_noticed(spark, queue, topic, told, tmp_path):
     queue.create_topic(topic, retention="forever")
     send(queue, topic, order(1))
@@ -118,6 +119,7 @@ def test_a_checkpoint_that_was_lost_is_noticed(spark, queue, topic, told, tmp_pa
     assert len(files(tmp_path)) == 1
 
 
+@pytest.mark.slow
 def test_files_keep_their_types(spark, queue, topic, told, tmp_path):
     queue.create_topic(topic, retention="forever")
     send(queue, topic, order(1))

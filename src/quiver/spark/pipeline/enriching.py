@@ -14,8 +14,15 @@ from pyspark.sql import functions as sql
 
 from quiver.errors import InvalidRequest
 from quiver.model.units import milliseconds
-from quiver.spark.pipeline.config import OURS, Enrich, Reference, Stream, Transform, Version
-from quiver.spark.pipeline.expressions import expression, first_line, none, quoted
+from quiver.spark.pipeline.config import Enrich, Reference, Stream, Transform, Version
+from quiver.spark.pipeline.expressions import (
+    data,
+    demand_columns,
+    expression,
+    first_line,
+    none,
+    quoted,
+)
 from quiver.spark.pipeline.transforming import ROW, judged, transform
 
 FOUND: Final = "_found"  # in reference data: there is a match
@@ -45,7 +52,7 @@ def _timed(rows: DataFrame, within_ms: int) -> DataFrame:
 
 def _once(rows: DataFrame, by: tuple[str, ...], where: str) -> DataFrame:
     """The first row of each key. Bad rows have no key that means anything: they are all kept."""
-    _demand_columns(rows, by, f"{where}.by")
+    demand_columns(rows, by, f"{where}.by")
     place = sql.struct("_message.topic", "_message.partition", "_message.offset")
     key = sql.struct(*map(quoted, by))
     unique = sql.when(sql.col("_reason").isNull(), sql.to_json(key)).otherwise(sql.to_json(place))
@@ -61,7 +68,7 @@ def _ms(within: str) -> int:
 
 def _with_reference(rows: DataFrame, config: Reference) -> DataFrame:
     table = _table(rows.sparkSession, config)
-    _demand_columns(rows, config.on, f"the rows, for enrich.reference {config.name}")
+    demand_columns(rows, config.on, f"the rows, for enrich.reference {config.name}")
     more = [name for name in table.columns if name not in config.on]
     _demand_new(rows, more, config.name)
     right = sql.broadcast(table.withColumn(FOUND, sql.lit(True))).alias("right")
@@ -78,7 +85,7 @@ def _table(spark: SparkSession, config: Reference) -> DataFrame:
     reader = spark.read.format(config.format).option("header", "true")
     try:
         table = (reader.schema(config.schema) if config.schema else reader).load(config.path)
-        _demand_columns(table, config.on, f"enrich.reference {config.name}")
+        demand_columns(table, config.on, f"enrich.reference {config.name}")
         twice = table.groupBy(*map(quoted, config.on)).count().filter("count > 1").first()
     except PySparkException as error:
         raise InvalidRequest(f"enrich.reference {config.name}: {first_line(error)}") from None
@@ -104,8 +111,8 @@ def _with_stream(rows: DataFrame, config: Stream, messages: DataFrame) -> DataFr
                                            version=f"'{config.topic}'"))  # fmt: skip
     where = f"enrich.stream {config.topic}"
     others = _once(_timed(others, _ms(config.within)), config.on, where)
-    _demand_columns(rows, config.on, f"the rows, for {where}")
-    more = [name for name in _data(others) if name not in config.on]
+    demand_columns(rows, config.on, f"the rows, for {where}")
+    more = [name for name in data(others) if name not in config.on]
     _demand_new(rows, more, config.topic)
     within = sql.expr(f"INTERVAL '{_ms(config.within) / 1000}' SECOND")
     left, right = sql.col("left._seen"), sql.col("right._seen")
@@ -123,10 +130,10 @@ def _with_stream(rows: DataFrame, config: Stream, messages: DataFrame) -> DataFr
     both = [sql.coalesce(f"left.{name}", f"right.{name}").alias(name) for name in ROW]
     flat = joined.select(
         *both, sql.when(~alone, missing).alias("_missing"),
-        *_columns("left", _data(rows)), *_columns("right", more),
+        *_columns("left", data(rows)), *_columns("right", more),
     )  # fmt: skip
     return flat.select(
-        "_message", *judged("enrich", sql.col("_missing")), *map(quoted, [*_data(rows), *more])
+        "_message", *judged("enrich", sql.col("_missing")), *map(quoted, [*data(rows), *more])
     )
 
 
@@ -157,19 +164,6 @@ def _good(side: str) -> Column:
 
 def _columns(side: str, names: list[str] | tuple[str, ...]) -> list[Column]:
     return [sql.col(f"{side}.{quoted(name)}") for name in names]
-
-
-def _data(rows: DataFrame) -> list[str]:
-    """The columns that are not the pipeline's own."""
-    return [name for name in rows.columns if not name.startswith(OURS)]
-
-
-def _demand_columns(rows: DataFrame, names: tuple[str, ...], where: str) -> None:
-    for name in names:
-        if name not in rows.columns:
-            raise InvalidRequest(
-                f"{where}: there is no column {name!r}, only {', '.join(_data(rows))}"
-            )
 
 
 def _demand_new(rows: DataFrame, names: list[str], where: str) -> None:

@@ -7,6 +7,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from quiver.errors import InvalidRequest
+from quiver.spark.pipeline.config import OURS
 
 
 def expression(rows: DataFrame, text: str, where: str) -> Column:
@@ -17,6 +18,20 @@ def expression(rows: DataFrame, text: str, where: str) -> Column:
     except PySparkException as error:
         raise InvalidRequest(f"{where}: {first_line(error)}") from None
     return column
+
+
+def data(rows: DataFrame) -> list[str]:
+    """The columns that are not the pipeline's own."""
+    return [name for name in rows.columns if not name.startswith(OURS)]
+
+
+def demand_columns(rows: DataFrame, names: tuple[str, ...], where: str) -> None:
+    """Refuse names that rows do not have."""
+    for name in names:
+        if name not in rows.columns:
+            raise InvalidRequest(
+                f"{where}: there is no column {name!r}, only {', '.join(data(rows))}"
+            )
 
 
 def first(columns: list[Column]) -> Column:

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from quiver import limits
-from quiver.spark.pipeline.config import OURS, Topic
-from quiver.spark.pipeline.expressions import expression, first, none
+from quiver.spark.pipeline.config import Topic
+from quiver.spark.pipeline.expressions import data, expression, first, none, quoted
 from quiver.spark.pipeline.transforming import judged
 from quiver.tracing import PARENT, STATE
 
@@ -25,7 +25,7 @@ def packed(rows: DataFrame, topic: Topic | None) -> DataFrame:
     if topic is None:
         return rows
     key = none() if topic.key is None else expression(rows, topic.key, "load.topic.key")
-    body = sql.to_json(sql.struct(*_data(rows)), {"ignoreNullFields": "false"})
+    body = sql.to_json(sql.struct(*map(quoted, data(rows))), {"ignoreNullFields": "false"})
     rows = rows.withColumns({"_key": key.cast("string"), "_body": body})
     names = [name for name in rows.columns if name not in {"_stage", "_reason"}]
     too_large = [
@@ -37,7 +37,7 @@ def packed(rows: DataFrame, topic: Topic | None) -> DataFrame:
 
 def good(rows: DataFrame) -> DataFrame:
     """The data of good rows."""
-    return rows.filter("_reason IS NULL").select(*_data(rows))
+    return rows.filter("_reason IS NULL").select(*map(quoted, data(rows)))
 
 
 def results(rows: DataFrame) -> DataFrame:
@@ -72,7 +72,3 @@ def dead_letters(rows: DataFrame, pipeline: str) -> DataFrame:
 
 def _over(name: str, most: int, what: str) -> Column:
     return sql.when(sql.octet_length(name) > most, f"{what} has more than {most:,} bytes")
-
-
-def _data(rows: DataFrame) -> list[Column]:
-    return [rows[f"`{name}`"] for name in rows.columns if not name.startswith(OURS)]

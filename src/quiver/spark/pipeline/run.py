@@ -17,6 +17,7 @@ from quiver.model.units import milliseconds
 from quiver.spark.pipeline.causes import cause
 from quiver.spark.pipeline.config import Config
 from quiver.spark.pipeline.enriching import enrich
+from quiver.spark.pipeline.expressions import demand_columns
 from quiver.spark.pipeline.figures import Batch, Loaded, combined
 from quiver.spark.pipeline.folder import Folder
 from quiver.spark.pipeline.loading import dead_letters, good, packed, results
@@ -51,18 +52,18 @@ class Pipeline:
 
     def run(self, *, once: bool = False) -> Iterator[Batch]:
         """Run until `stop`, or with `once` until all that is there now is done; gives each batch done."""
-        rows = self.rows()
-        self._prepare(rows)
-        query = self._start(rows, once=once)
         try:
-            while not query.awaitTermination(limits.PIPELINE_POLL_SECONDS):
+            rows = self.rows()
+            self._prepare(rows)
+            query = self._start(rows, once=once)
+        except PySparkException as error:
+            raise cause(error) from error
+        try:
+            while not self._has_ended(query):
                 yield from self._news(query)
                 if self._stopping.is_set():
                     self._settle(query)
                     break
-        except PySparkException as error:
-            if not self._stopping.is_set():
-                raise cause(error) from error
         finally:
             query.stop()
         yield from self._news(query)
@@ -87,6 +88,7 @@ class Pipeline:
         if config.load.topic is not None:
             _make_topic(config.load.topic.url or config.extract.url, config.load.topic.topic)
         if config.load.parquet is not None:
+            demand_columns(rows, config.load.parquet.partition_by, "load.parquet.partition_by")
             self._folder = Folder(self._spark, config.load.parquet.path, config.name)
             self._folder.demand_same_types(good(rows))
 
@@ -99,6 +101,15 @@ class Pipeline:
             .foreachBatch(self._load)
             .start()
         )
+
+    def _has_ended(self, query: Any) -> bool:
+        """Whether there is nothing more to do; or the reason why it failed."""
+        try:
+            return bool(query.awaitTermination(limits.PIPELINE_POLL_SECONDS))
+        except PySparkException as error:
+            if self._stopping.is_set():
+                return True
+            raise cause(error) from error
 
     def _news(self, query: Any) -> Iterator[Batch]:
         """Batches that Spark has committed since the last time."""
@@ -135,6 +146,7 @@ class Pipeline:
         finally:
             rows.unpersist()
         self._loaded[number] = Loaded(counted, seconds)
+        self._loaded.pop(number - limits.PIPELINE_BATCHES_KEPT, None)
 
     def _loads(
         self, rows: DataFrame, number: int, counted: dict[str | None, int]

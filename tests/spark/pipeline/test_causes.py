@@ -1,0 +1,33 @@
+"""What Spark's processes tell as text is an error of ours again."""
+
+from quiver.errors import InvalidRequest, PipelineFailed, QueueFull, Unreachable
+from quiver.spark.pipeline.causes import cause
+
+TRACE = """[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: job aborted
+Traceback (most recent call last):
+  File "writing.py", line 1, in write
+quiver.errors.{}
+
+	at org.apache.spark.Something
+"""
+
+
+def test_our_error_is_found_in_what_spark_says():
+    found = cause(RuntimeError(TRACE.format("QueueFull: topic 'a' has 3 messages; wait")))
+    assert (type(found), str(found)) == (QueueFull, "topic 'a' has 3 messages; wait")
+    assert found.retryable
+    assert not cause(RuntimeError(TRACE.format("InvalidRequest: no"))).retryable
+    last = TRACE.format("Unreachable: one") + TRACE.format("InvalidRequest: two")
+    assert (type(cause(RuntimeError(last))), str(cause(RuntimeError(last)))) == (
+        InvalidRequest,
+        "two",
+    )
+    own = Unreachable("it")
+    assert cause(own) is own
+
+
+def test_what_is_not_ours_is_a_batch_that_failed():
+    found = cause(RuntimeError(TRACE.format("Nonsense: no")))
+    assert isinstance(found, PipelineFailed)
+    assert "terminated with exception: job aborted" in str(found)
+    assert "Traceback" not in str(found)
