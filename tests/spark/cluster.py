@@ -168,6 +168,7 @@ def environment(local: Path, more: Mapping[str, str] | None = None) -> dict[str,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LOCAL_DIRS": str(local),
         "SPARK_WORKER_OPTS": f"-Djava.io.tmpdir={local}",
+        "SPARK_MASTER_OPTS": "-Dspark.deploy.maxExecutorRetries=-1",  # however many are killed
         "SPARK_DAEMON_JAVA_OPTS": f"{JVM} -Djava.io.tmpdir={local}",
         **(more or {}),
     }

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from quiver.errors import InvalidRequest
 from quiver.spark import rows
+from quiver.spark.leasing import LeasingReader
 from quiver.spark.options import Options
 from quiver.spark.reading import LedgerReader, MessagesReader
 from quiver.spark.streaming import MessagesStream
@@ -40,7 +41,8 @@ class QuiverSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         if self._options.table == "ledger":
             raise InvalidRequest("the ledger is read in batches; read it with spark.read")
-        return MessagesStream(self._options, rows.wanted(schema, "messages"))
+        kind = MessagesStream if self._options.group is None else LeasingReader
+        return kind(self._options, rows.wanted(schema, "messages"))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         return BatchWriter(self._options, schema, overwrite=overwrite)

@@ -1,0 +1,155 @@
+"""Exactly once, from a topic through a standalone Spark into another topic, whoever is killed."""
+
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+import quiver
+from tests.server.nodes import start_node
+from tests.spark.cluster import Cluster, Driver, driver, kill
+from tests.spark.dying import STEPS, die, has_died
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
+
+JOB = "tests.spark.jobs"
+ROWS = 1_000_000
+KILLS = {"executor": 11, "python": 11, "driver": 4, "node": 6}
+BATCH_ROWS = 20_000
+PARTITIONS = 4
+PATIENCE = "?patience=120"
+
+
+def fill(queue: quiver.Queue, topic: str, rows: int) -> None:
+    queue.create_topic(topic, partitions=PARTITIONS, retention="forever")
+    for start in range(0, rows, 50_000):
+        numbers = pa.array(range(start, min(start + 50_000, rows)))
+        texts = numbers.cast(pa.string())
+        keys = pc.binary_join_element_wise("k", pc.utf8_slice_codeunits(texts, -2), "")
+        queue.send_batch(topic, pa.table({"body": texts, "key": keys}))
+
+
+def check(queue: quiver.Queue, topic: str, rows: int) -> None:
+    """Every number has had its effect exactly once, and those of a key in the order they were sent."""
+    found = pa.concat_tables(list(queue.read_arrow(topic)))
+    found = found.sort_by([("partition", "ascending"), ("offset", "ascending")])
+    words = pc.split_pattern(found["body"].cast(pa.string()), " ").combine_chunks()
+    numbers, squares = (pc.list_element(words, at).cast(pa.int64()) for at in (0, 1))
+    counts = Counter(numbers.to_pylist())
+    doubled = {number: count for number, count in counts.items() if count > 1}
+    missing = [number for number in range(rows) if number not in counts]
+    assert not missing, f"{len(missing)} are missing, such as {missing[:10]}"
+    assert not doubled, f"{len(doubled)} came more than once, such as {list(doubled.items())[:10]}"
+    assert len(found) == rows
+    assert pc.all(pc.equal(squares, pc.multiply(numbers, numbers))).as_py()
+    last: dict[str, int] = {}
+    for key, number in zip(found["key"].to_pylist(), numbers.to_pylist(), strict=True):
+        assert last.get(key, -1) < number, f"{number} of {key} came after {last[key]}"
+        last[key] = number
+
+
+class Storm:
+    """Runs a job to its end, and kills those who work for it on the way."""
+
+    def __init__(self, cluster: Cluster, node, queue: quiver.Queue, path: Path, seed: int) -> None:
+        self.cluster, self.node, self.queue, self.path = cluster, node, queue, path
+        self.random = random.Random(seed)
+        self.plan = [kind for kind, count in KILLS.items() for _ in range(count)]
+        self.random.shuffle(self.plan)
+        self.killed: Counter[str] = Counter()
+        self.driver: Driver | None = None
+
+    def run(self) -> None:
+        try:
+            while not self._finished():
+                self._kill_when_due()
+                time.sleep(0.1)
+        finally:
+            if self.driver is not None:
+                self.driver.kill()
+
+    def _finished(self) -> bool:
+        """Whether the job has come to its end; one that was killed, or gave up, starts again."""
+        if self.driver is not None and not self.driver.ended:
+            return False
+        if self.driver is not None and self.driver.wait() == 0:
+            return True
+        self.driver = Driver(
+            self.path, JOB, "--master", self.cluster.url,
+            "--url", f"quiver://127.0.0.1:{self.node.port}{PATIENCE}",
+            "--source", "numbers", "--sink", "squares", "--rows", str(BATCH_ROWS),
+            "--checkpoint", str(self.path / "checkpoint"),
+        )  # fmt: skip
+        return False
+
+    def _kill_when_due(self) -> None:
+        """The next one is due when so much more is done; then at any moment of a batch."""
+        share = (sum(self.killed.values()) + 0.5) / (sum(KILLS.values()) + 1)
+        if not self.plan or self.queue.stats("squares").sent < share * ROWS:
+            return
+        time.sleep(self.random.uniform(0, 2))
+        kind = self.plan[-1]
+        if getattr(self, f"_kill_{kind}")():
+            self.plan.pop()
+            self.killed[kind] += 1
+
+    def _kill_executor(self) -> bool:
+        found = self.cluster.executors()
+        return bool(found) and kill(self.random.choice(found))
+
+    def _kill_python(self) -> bool:
+        found = self.cluster.pythons()
+        return bool(found) and kill(self.random.choice(found))
+
+    def _kill_driver(self) -> bool:
+        assert self.driver is not None
+        if self.driver.ended or not self.driver.said("started"):
+            return False
+        self.driver.kill()
+        return True
+
+    def _kill_node(self) -> bool:
+        self.node.kill()
+        self.node.restart()
+        return True
+
+
+def test_a_million_messages_and_thirty_two_kills(tmp_path, capsys):
+    with start_node(tmp_path) as node, Cluster(tmp_path / "spark", workers=2) as cluster:
+        address = f"quiver://127.0.0.1:{node.port}{PATIENCE}"
+        with quiver.connect(address) as queue:
+            fill(queue, "numbers", ROWS)
+            queue.create_topic("squares", partitions=PARTITIONS, retention="forever")
+            storm = Storm(cluster, node, queue, tmp_path, seed=5)
+            began = time.monotonic()
+            storm.run()
+            with capsys.disabled():
+                print(f"\n{dict(storm.killed)} in {time.monotonic() - began:.0f} s")
+            assert storm.killed == KILLS
+            check(queue, "squares", ROWS)
+
+
+def test_killed_between_any_two_steps_each_row_is_written_once(tmp_path):
+    """The driver dies at one step after the other; the next one finishes, and dies at the next step."""
+    rows = 400
+    with start_node(tmp_path) as node:
+        url = f"quiver://127.0.0.1:{node.port}{PATIENCE}"
+        with quiver.connect(url) as queue:
+            fill(queue, "numbers", rows)
+            queue.create_topic("squares", partitions=PARTITIONS, retention="forever")
+            words = ["--master", "local[2]", "--url", url, "--source", "numbers", "--sink", "squares",
+                     "--rows", "40", "--checkpoint", str(tmp_path / "checkpoint"),
+                     "--order", str(tmp_path / "order")]  # fmt: skip
+            for step in STEPS:
+                die(tmp_path / "order", step, "driver")
+                with driver(tmp_path, JOB, *words) as job:
+                    assert job.wait(120) != 0
+                assert has_died(tmp_path / "order"), job.log.read_text()[-5_000:]
+                (tmp_path / "order.done").unlink()
+            with driver(tmp_path, JOB, *words) as job:
+                assert job.wait(240) == 0, job.log.read_text()[-5_000:]
+            check(queue, "squares", rows)

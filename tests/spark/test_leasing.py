@@ -1,0 +1,146 @@
+"""Queue mode: a stream leases rows for a group, and acks them when their batch is committed."""
+
+import time
+
+import pytest
+from pyspark.errors import PySparkException
+
+from tests.spark.cluster import until
+
+
+class Stream:
+    """A query that collects bodies, batch by batch, and fails when it is told to."""
+
+    def __init__(self, spark, folder, url, topic, **options):
+        self.spark, self.folder = spark, folder
+        self.options = {"url": url, "topic": topic, "group": "spark", **options}
+        self.batches: list[list[tuple[str, int]]] = []
+        self.fails = False
+
+    def start(self, **trigger):
+        return (
+            self.spark.readStream.format("quiver")
+            .options(**self.options)
+            .load()
+            .writeStream.foreachBatch(self._take)
+            .option("checkpointLocation", str(self.folder / "checkpoint"))
+            .trigger(**(trigger or {"availableNow": True}))
+            .start()
+        )
+
+    def run(self):
+        query = self.start()
+        try:
+            query.awaitTermination()
+        finally:
+            query.stop()
+
+    def _take(self, frame, _number):
+        rows = frame.selectExpr("cast(body as string) as body", "attempt").collect()
+        if self.fails:
+            raise RuntimeError("as it was told")
+        self.batches.append([(row.body, row.attempt) for row in rows])
+
+    @property
+    def bodies(self):
+        return sorted(body for batch in self.batches for body, _ in batch)
+
+
+def fill(queue, topic, count=10, **policy):
+    queue.create_topic(topic, **policy)
+    queue.send_batch(topic, [str(number) for number in range(count)])
+    queue.create_group(topic, "spark")
+
+
+def texts(count=10):
+    return sorted(str(number) for number in range(count))
+
+
+def test_rows_are_acked_when_their_batch_is_committed(spark, url, queue, topic, tmp_path):
+    fill(queue, topic, partitions=2)
+    stream = Stream(spark, tmp_path, url, topic, maxRowsPerTrigger="4")
+    stream.run()
+    assert [len(batch) for batch in stream.batches] == [4, 4, 2]
+    assert stream.bodies == texts()
+    assert all(attempt == 1 for batch in stream.batches for _, attempt in batch)
+    group = queue.groups(topic)["spark"]
+    assert (group.acked, group.lag, group.in_flight) == (10, 0, 0)
+
+
+def test_a_batch_that_failed_is_not_acked_and_runs_again(spark, url, queue, topic, tmp_path):
+    fill(queue, topic)
+    stream = Stream(spark, tmp_path, url, topic)
+    stream.fails = True
+    with pytest.raises(PySparkException, match="as it was told"):
+        stream.run()
+    group = queue.groups(topic)["spark"]
+    assert (group.acked, group.in_flight) == (0, 10)
+    stream.fails = False
+    stream.run()
+    assert stream.bodies == texts()
+    assert queue.groups(topic)["spark"].acked == 10
+
+
+def test_a_group_is_shared_with_ordinary_workers(spark, url, queue, topic, tmp_path):
+    fill(queue, topic)
+    held = queue.receive(topic, "spark", max_messages=3, lease=600)
+    stream = Stream(spark, tmp_path, url, topic)
+    stream.run()
+    assert sorted([*stream.bodies, *(one.text for one in held)]) == texts()
+    held[0].nack(delay=0)
+    queue.ack(held[1:])
+    stream.run()
+    assert stream.batches[-1] == [(held[0].text, 2)]
+    assert queue.groups(topic)["spark"].lag == 0
+
+
+def test_what_was_committed_and_comes_again_is_not_processed_again(
+    spark, url, queue, topic, tmp_path
+):
+    fill(queue, topic)
+    stream = Stream(spark, tmp_path, url, topic, lease="5s")
+    query = stream.start(processingTime="10 minutes")  # so that nobody asks for the next batch
+    try:
+        until(lambda: query.lastProgress, "no batch")
+    finally:
+        query.stop()
+    assert queue.groups(topic)["spark"].acked == 0
+    until(lambda: not queue.groups(topic)["spark"].in_flight, "the lease never ended")
+    queue.send(topic, b"more")
+    stream.run()
+    assert stream.bodies == sorted([*texts(), "more"])
+    assert queue.groups(topic)["spark"].lag == 0
+
+
+@pytest.mark.slow
+def test_a_lease_is_held_for_as_long_as_its_batch_takes(spark, url, queue, topic, tmp_path):
+    given = []
+
+    class Slow(Stream):
+        def _take(self, frame, number):
+            end = time.monotonic() + 15
+            while time.monotonic() < end:
+                given.extend(queue.receive(topic, "spark", max_messages=10, wait=0.2))
+            super()._take(frame, number)
+
+    fill(queue, topic)
+    stream = Slow(spark, tmp_path, url, topic, lease="10s")
+    stream.run()
+    assert not given
+    assert stream.bodies == texts()
+    assert queue.groups(topic)["spark"].redelivered == 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"url": "data"}, "can be leased from a node only"),
+        ({"start": "earliest"}, "leave out start and end"),
+        ({"maxBytesPerTrigger": "1MB"}, "use maxRowsPerTrigger"),
+    ],
+)
+def test_what_makes_no_sense_with_a_group_is_refused(spark, url, tmp_path, options, message):
+    stream = Stream(spark, tmp_path, url, "any")
+    stream.options |= options
+    with pytest.raises(PySparkException, match=message):
+        stream.run()
