@@ -101,6 +101,7 @@ BODY_AHEAD_BYTES: Final = 256 * KIB  # of a body are read before somebody has as
 ANSWER_PAUSE_SECONDS_MAX: Final = 30.0  # in which a client reads nothing of its answer
 LINGER_SECONDS_MAX: Final = 2.0  # a body that was refused may go on so long, so that its sender
 # comes to read the answer
+ACCEPT_PAUSE_SECONDS: Final = 0.1  # after a connection that could not be accepted
 IDLE_SECONDS_MAX: Final = 75.0  # a connection without a request; clients' pools let go earlier
 DRAIN_SECONDS_MAX: Final = 10.0  # a node that ends waits so long for what still runs
 CLOSE_SECONDS_MAX: Final = 60.0  # and then for the disk

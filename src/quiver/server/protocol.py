@@ -46,11 +46,15 @@ class Doing(Enum):
 class Connection(HttpToolsProtocol):
     """One client's connection."""
 
-    def __init__(self, config: Config, state: ServerState, traffic: Traffic) -> None:
+    def __init__(
+        self, config: Config, state: ServerState, traffic: Traffic, peer: str = ""
+    ) -> None:
+        """With `peer` it is counted already, under this address."""
         super().__init__(config, state, {})
         self._traffic = traffic
         self._bounds = traffic.bounds
-        self._peer = ""
+        self._peer = peer
+        self.entered = False  # it is open, or was
         self._doing = Doing.IDLE
         self._deadline = inf
         self._head_bytes = 0
@@ -65,8 +69,11 @@ class Connection(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._peer = self.client[0] if self.client else ""
+        self.entered = True
         self._rest()
+        if self._peer:
+            return
+        self._peer = self.client[0] if self.client else ""
         if self._traffic.enter(self._peer):
             self._refuse(503, Overloaded("too many connections are open; retry after a moment"))
 

@@ -41,6 +41,7 @@ from quiver.server.app import make_app
 from quiver.server.auth import ACCESS_FILE, Certificate, Guard, Tls, Watch
 from quiver.server.config import Bounds, Config
 from quiver.server.context import Context
+from quiver.server.doorstep import Doorstep
 from quiver.server.metrics import Metrics
 from quiver.server.protocol import Connection
 from quiver.server.requests import ALWAYS
@@ -118,7 +119,9 @@ class Node:
         await asyncio.to_thread(questions.close)
         return code
 
-    async def _listen(self, queue: AsyncQueue, listener: socket.socket) -> asyncio.Server:
+    async def _listen(
+        self, queue: AsyncQueue, listener: socket.socket
+    ) -> asyncio.Server | Doorstep:
         context = Context(queue, self._config, self._guard, self._metrics)
         app = make_app(context, self._traffic, self._check)
         config = uvicorn.Config(
@@ -127,12 +130,18 @@ class Node:
         )  # fmt: skip
         config.load()
         self._date()
-        loop = asyncio.get_running_loop()
-        server = await loop.create_server(
-            lambda: Connection(config, self._state, self._traffic), sock=listener, backlog=BACKLOG,
-            ssl=self._tls.context if self._tls is not None else None,
-            ssl_handshake_timeout=self._config.bounds.head_seconds if self._tls is not None else None,
-        )  # fmt: skip
+
+        def enter(peer: str = "") -> Connection:
+            return Connection(config, self._state, self._traffic, peer)
+
+        server: asyncio.Server | Doorstep
+        if self._tls is None:
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(enter, sock=listener, backlog=BACKLOG)
+        else:
+            listener.setblocking(False)
+            listener.listen(BACKLOG)
+            server = Doorstep(listener, self._tls.context, self._traffic, enter)
         host, port = listener.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         logs.event(
@@ -207,7 +216,7 @@ class Node:
             logs.failure("queue failed", error, reason=str(error))
             self._ending.set()
 
-    async def _drain(self, server: asyncio.Server) -> None:
+    async def _drain(self, server: asyncio.Server | Doorstep) -> None:
         systemd.notify("STOPPING=1")
         server.close()
         assert self._shard is not None

@@ -1,7 +1,10 @@
 """`quiver://` with a token: who it is counts, errors are typed, and TLS is checked."""
 
 import asyncio
+import socket
+import ssl
 import sys
+from contextlib import suppress
 
 import pytest
 import trustme
@@ -113,6 +116,37 @@ def test_who_forgets_tls_is_told_so(guarded):
     plain = address(guarded, "admin", patience="1h").replace("quivers://", "quiver://")
     with pytest.raises(Unreachable, match=r"localhost:\d+ speaks TLS: call it quivers://"):
         quiver.connect(plain)
+
+
+def test_handshakes_that_nobody_finishes_are_counted(guarded, tmp_path):
+    folder = guarded.path.parent.parent
+    config, env = str(folder / "node.toml"), {"QUIVER_BOUNDS_CONNECTIONS": "3"}
+    ca = ssl.create_default_context(cafile=folder / "ca.pem")
+    with start_node(tmp_path, "--config", config, env=env) as node:
+
+        def live() -> bytes:
+            with called(node) as plain, ca.wrap_socket(plain, server_hostname="localhost") as safe:
+                safe.sendall(b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n")
+                return safe.recv(15)
+
+        assert live() == b"HTTP/1.1 200 OK"
+        silent = [called(node) for _ in range(3)]
+        with called(node) as one_too_many:
+            assert one_too_many.recv(1) == b"", "it is closed at once"
+        silent.pop().close()
+        for _ in range(200):
+            with suppress(OSError):
+                if live() == b"HTTP/1.1 200 OK":
+                    break
+        else:
+            pytest.fail("there is room for one, and nobody is let in")
+        for one in silent:
+            one.close()
+        assert node.stop() == 0
+
+
+def called(node):
+    return socket.create_connection(("127.0.0.1", node.port), timeout=30)
 
 
 def test_who_expects_tls_where_there_is_none_is_told_so(tmp_path):
