@@ -31,6 +31,7 @@ def reading(url: str) -> Queue:
 
 
 @atexit.register
-def _close() -> None:
+def close() -> None:
+    """Close what is open; also at the end of the process."""
     while _open:
         _open.popitem()[1].close()

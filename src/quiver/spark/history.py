@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
 
-from quiver.client.remote.address import is_address
+from quiver.client.remote.address import is_address, parse
 from quiver.model.replies import Sealed, SealedFile
 from quiver.spark import connections, rows
 from quiver.spark.options import RANGES, Options, Spot
@@ -68,8 +68,10 @@ def _written(spot: Spot) -> str:
 
 
 def _reachable(spark: SparkSession, url: str) -> bool:
-    """Whether tasks can be expected to see the files: those who read a directory must."""
-    return not is_address(url) or str(spark.conf.get("spark.master")).startswith("local")
+    """Whether tasks see the files: those who read a directory must, others if all is on this machine."""
+    if not is_address(url):
+        return True
+    return parse(url).local and str(spark.conf.get("spark.master")).startswith("local")
 
 
 def _within(

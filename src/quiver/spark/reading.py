@@ -1,10 +1,11 @@
 """Batch reads: a plan of offsets made at one moment, and tasks that replay them."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from quiver.client import losses
 from quiver.client.sync import Queue
 from quiver.errors import InvalidRequest
 from quiver.spark import connections, rows, spans
@@ -74,9 +75,31 @@ def replay(options: Options, schema: pa.Schema, share: Share) -> Iterator[pa.Rec
 
 def bounded(queue: Queue, topic: str, options: Options, held: Bounds) -> Bounds:
     """What of a topic the options ask for."""
-    starts = edges(queue, topic, options.start, held, last=False)
+    starts = started(queue, topic, options.start, held)
     ends = edges(queue, topic, options.end, held, last=True)
     return {number: (starts[number], ends[number]) for number in held}
+
+
+def started(queue: Queue, topic: str, spot: Spot | None, held: Bounds) -> dict[int, int]:
+    """Where a read begins in each partition; a warning says what of it retention has taken."""
+    if isinstance(spot, int):
+        spot = dict.fromkeys(held, spot)
+    if isinstance(spot, dict):
+        lost(queue, topic, spot, held)
+    return edges(queue, topic, spot, held, last=False)
+
+
+def lost(queue: Queue, topic: str, at: Mapping[int, int], held: Bounds) -> int:
+    """How many offsets from `at` on retention took; a warning says so. What was settled is not lost."""
+    count = 0
+    for number, (first, _) in held.items():
+        if at.get(number, first) < first:
+            with losses.collected() as told:
+                queue.offsets(topic, offset=at[number], partition=number)
+            for warning in told:
+                losses.warn(warning)
+            count += first - at[number] if told else 0
+    return count
 
 
 def edges(

@@ -20,11 +20,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from quiver import limits
-from quiver.client import losses
 from quiver.errors import InvalidRequest
-from quiver.spark import connections, spans
+from quiver.spark import connections, reading, spans
 from quiver.spark.options import Options
-from quiver.spark.reading import bytes_per_offset, edges, replay
+from quiver.spark.reading import bytes_per_offset, replay
 from quiver.spark.spans import Bounds, Share, Span
 
 LOST = "lost"
@@ -42,10 +41,11 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._until: dict[int, int] | None = None  # where a query that reads what is there ends
+        self._known: Bounds = {}  # what the topic held when it was asked last
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name, as all of these
         queue, topic = connections.reading(self._options.url), self._options.topic_name
-        return _written(edges(queue, topic, self._options.start, self._held(), last=False), 0)
+        return _written(reading.started(queue, topic, self._options.start, self._held()), 0)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_rows is not None:
@@ -70,18 +70,22 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._until is not None:
             ends = {number: max(begin[number], self._until.get(number, 0)) for number in ends}
         most = None if isinstance(limit, ReadAllAvailable) else self._most(held)
-        return _written(spans.advanced(begin, ends, most), lost + self._lost(at, held))
+        queue, topic = connections.reading(self._options.url), self._options.topic_name
+        lost += reading.lost(queue, topic, at, held)
+        return _written(spans.advanced(begin, ends, most), lost)
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
-        return _written({number: end for number, (_, end) in self._held().items()}, 0)
+        held = self._known or self._held()
+        return _written({number: end for number, (_, end) in held.items()}, 0)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         queue, topic = connections.reading(self._options.url), self._options.topic_name
         (begin, _), (until, _) = _read(start), _read(end)
-        held = self._held()
+        held = self._known or self._held()
+        self._demand_ahead(until, held)
         wanted = [
-            Span(number, max(begin.get(number, 0), held[number][0]), until[number])
-            for number in until
+            Span(number, max(begin.get(number, 0), first), until.get(number, first))
+            for number, (first, _) in held.items()
         ]
         return spans.shares(wanted, bytes_per_offset(queue, topic, held))
 
@@ -90,7 +94,9 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return replay(self._options, self._schema, partition)
 
     def _held(self) -> Bounds:
-        return connections.reading(self._options.url).offsets(self._options.topic_name)
+        queue = connections.reading(self._options.url)
+        self._known = queue.offsets(self._options.topic_name)
+        return self._known
 
     def _most(self, held: Bounds) -> int | None:
         """How many offsets a batch may have."""
@@ -111,19 +117,6 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"query has read up to {at[number]}: the topic was made anew, so give the query a "
                     "new checkpoint"
                 )
-
-    def _lost(self, at: Mapping[int, int], held: Bounds) -> int:
-        """How many offsets retention took that had not been read; what groups have settled is not lost."""
-        queue, topic = connections.reading(self._options.url), self._options.topic_name
-        count = 0
-        for number, (first, _) in held.items():
-            if at.get(number, first) < first:
-                with losses.collected() as told:
-                    queue.offsets(topic, offset=at[number], partition=number)
-                for warning in told:
-                    losses.warn(warning)
-                count += first - at[number] if told else 0
-        return count
 
 
 def lag(progress: Any) -> int | None:
