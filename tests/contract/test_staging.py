@@ -212,10 +212,10 @@ def test_the_ledger_tells_it(queue):
         {"run": 5},
         {"run": "x" * (limits.REASON_CHARS_MAX + 1)},
         {"staged": [3]},
-        {"staged": [quiver.Staged("other", (), 0, 0)]},
-        {"staged": [quiver.Staged("t", ((0, 5, 5),), 0, 0)]},
-        {"staged": [quiver.Staged("t", ((-1, 0, 1),), 1, 1)]},
-        {"staged": [quiver.Staged("t", ((9, 0, 1),), 1, 1)]},
+        {"staged": [quiver.Staged("other", (), 0, 0, 0)]},
+        {"staged": [quiver.Staged("t", ((0, 5, 5),), 0, 0, 0)]},
+        {"staged": [quiver.Staged("t", ((-1, 0, 1),), 1, 1, 0)]},
+        {"staged": [quiver.Staged("t", ((9, 0, 1),), 1, 1, 0)]},
     ],
     ids=str,
 )
@@ -250,3 +250,16 @@ def test_the_topic_that_stages_may_be_deleted_any_time(queue):
     queue.delete_topic("t.staged")
     queue.publish("t", [queue.stage("t", [b"b"])], application="etl", batch=1)
     assert drain(queue) == [b"a", b"b"]
+
+
+def test_what_others_have_staged_since_is_not_taken_for_what_is_gone(queue):
+    gone = queue.stage("t", [b"mine"])
+    queue.delete_topic("t.staged")
+    there = queue.stage("t", [b"another's"])
+    assert there.ranges == gone.ranges
+    assert queue.unstage("t", [gone]) == 0
+    with pytest.raises(quiver.InvalidRequest, match="stage it again"):
+        queue.publish("t", [gone], application="etl", batch=0)
+    queue.publish("t", [there], application="etl", batch=0)
+    assert queue.publish("t", [gone], application="etl", batch=0).duplicate
+    assert drain(queue) == [b"another's"]

@@ -405,7 +405,7 @@ class Flows:
             reply: SentMany = yield ticket
             sent = sent_batch(reply.answers[0], "disk")
             ranges = [(one.partition, one.offset, one.offset + one.count) for one in sent.placed]
-            return Staged(topic, tuple(ranges), batch.num_rows, _body_bytes(batch))
+            return Staged(topic, tuple(ranges), batch.num_rows, _body_bytes(batch), handle.number)
 
         return (yield from self._at_staging(topic, store))
 
@@ -445,19 +445,29 @@ class Flows:
         )
 
         def move(handle: TopicHandle) -> Flow[Published]:
-            return self._on_topic(
+            if any(one.number != handle.number for one in found):
+                last = yield from self.published(topic, application)
+                if last is None or last < batch:
+                    raise InvalidRequest(
+                        f"topic {handle.name!r} was deleted and made again, and what was staged is gone; "
+                        "stage it again"
+                    )
+            done: Published = yield from self._on_topic(
                 topic, lambda target: Publish(target.number, handle.number, *fields)
             )
+            return done
 
         return (yield from self._at_staging(topic, move))
 
     def unstage(self, topic: str, staged: Iterable[Staged]) -> Flow[int]:
-        picks = picks_of(topic, staged)
-        return (
-            yield from self._at_staging(
-                topic, lambda handle: self.move(handle.name, Discard(handle.number, picks))
-            )
-        )
+        found = list(staged)
+        picks_of(topic, found)  # they can be dropped
+
+        def drop(handle: TopicHandle) -> Flow[int]:
+            picks = picks_of(topic, [one for one in found if one.number == handle.number])
+            return self.move(handle.name, Discard(handle.number, picks))
+
+        return (yield from self._at_staging(topic, drop))
 
     def published(self, topic: str, application: str) -> Flow[int | None]:
         arguments.name(application, "application")

@@ -41,13 +41,14 @@ class SentBatch:
 class Staged:
     """Messages that wait to be published: `ranges` of (partition, start, end) in `<topic>.staged`.
 
-    `nbytes` is the size of their bodies.
+    `nbytes` is the size of their bodies. `number` is that topic's: one that is made again has another.
     """
 
     topic: str
     ranges: tuple[tuple[int, int, int], ...]
     rows: int
     nbytes: int
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
