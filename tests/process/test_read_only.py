@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -175,6 +176,21 @@ def test_a_node_that_is_only_read_is_asked_for_nothing_else(tmp_path):
                 with pytest.raises(ReadOnly):
                     change()
             assert queue.stats("read").depth == 1
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_another_directory_that_has_taken_its_place_is_seen(path, count):
+    with quiver.connect(path) as first:
+        first.create_topic("orders", retention="forever")
+        first.send("orders", "old")
+    with quiver.connect(path, read_only=True) as reader:
+        assert bodies(reader) == [b"old"]
+        shutil.rmtree(path)
+        with quiver.connect(path) as second:
+            second.create_topic("orders", retention="forever")
+            for _ in range(count):
+                second.send("orders", "new")
+        assert bodies(reader) == [b"new"] * count
 
 
 def test_closed_is_closed(reader):

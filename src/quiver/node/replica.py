@@ -62,7 +62,8 @@ class Replica:
         if (
             engine is None
             or _newest(names) != _newest(self._names)
-            or confirmed < self._confirmed  # another directory has taken its place
+            or confirmed < self._confirmed
+            or not engine.wal.is_current  # another directory has taken its place
         ):
             with without_gc():
                 engine = Engine.load(self._files)

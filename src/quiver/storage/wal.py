@@ -170,6 +170,11 @@ class Wal:
             )
 
     @property
+    def is_current(self) -> bool:
+        """Whether the file that is followed is still what its name says: a directory can be replaced."""
+        return LogFile.open(self._files, self._tip.first).salt == self._tip.salt
+
+    @property
     def goes_on(self) -> bool:
         """Whether there seems to be more than what was followed."""
         data = self._tip.file.read(self._tip.end, frame.HEADER_BYTES)
