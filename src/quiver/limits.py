@@ -87,6 +87,9 @@ PATIENCE_SECONDS_MAX: Final = (
     3_600  # the longest sleep of an idle shard; timers overflow far beyond
 )
 CACHE_BYTES_MAX: Final = 64 * MIB  # decoded batches kept for readers
+READERS_SECONDS_MAX: Final = (
+    5.0  # that whoever opens a directory waits for those who look at its end
+)
 REPLICA_TRIES_MAX: Final = 10  # of a reader whose files are replaced by their owner meanwhile
 
 # -- serving ---------------------------------------------------------------------------------------

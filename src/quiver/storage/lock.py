@@ -13,11 +13,13 @@ import os
 import shlex
 import socket
 import sys
+import time
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from quiver import limits
 from quiver.errors import DirectoryInUse, InvalidRequest
 from quiver.storage.files import PRIVATE, sync_directory, translated
 
@@ -45,7 +47,7 @@ class DirectoryLock:
         with translated(lock):
             descriptor = os.open(lock, os.O_RDWR | os.O_CREAT, PRIVATE)
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock(descriptor)
                 os.ftruncate(descriptor, 0)
                 os.pwrite(descriptor, _this_process(), 0)
             except BlockingIOError:
@@ -67,11 +69,27 @@ class DirectoryLock:
         os.close(descriptor)
 
 
+def _lock(descriptor: int) -> None:
+    """Get the lock, or `BlockingIOError`. Readers have a share of it for a moment and are waited for."""
+    until = time.monotonic() + limits.READERS_SECONDS_MAX
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise
+        else:
+            return
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # not if it is an owner who has it
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        time.sleep(limits.BACKOFF_SECONDS_MIN)
+
+
 def owner_of(path: str | os.PathLike[str]) -> str | None:
     """Who owns the directory `path` now, None if nobody does. Nothing is changed.
 
     The lock is shared for an instant to find out: whoever opens the directory in that very instant
-    is told that it is in use, and may try again.
+    waits for it.
     """
     lock = Path(path) / NAME
     if not lock.exists():
@@ -91,7 +109,7 @@ def owner_of(path: str | os.PathLike[str]) -> str | None:
 def unowned(path: str | os.PathLike[str]) -> Iterator[bool]:
     """Whether nobody owns the directory `path`; then nobody does until the block has ended.
 
-    Whoever wants to open it meanwhile is told that it is in use, so the block should be short.
+    Whoever wants to open it meanwhile waits, but not for long, so the block should be short.
     """
     lock = Path(path) / NAME
     with translated(lock):

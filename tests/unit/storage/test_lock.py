@@ -3,11 +3,12 @@
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 
 from quiver.errors import DirectoryInUse, InvalidRequest, StorageError
-from quiver.storage.lock import NAME, DirectoryLock
+from quiver.storage.lock import NAME, DirectoryLock, unowned
 
 HOLD = """
 import sys
@@ -72,6 +73,23 @@ def test_the_same_process_cannot_have_it_twice(tmp_path):
     with pytest.raises(DirectoryInUse, match=f"process {os.getpid()}"):
         DirectoryLock.acquire(tmp_path)
     lock.release()
+
+
+def test_who_only_reads_is_waited_for(tmp_path, monkeypatch):
+    DirectoryLock.acquire(tmp_path).release()
+    with unowned(tmp_path) as nobodys:
+        assert nobodys
+        monkeypatch.setattr("quiver.limits.READERS_SECONDS_MAX", 0)
+        with pytest.raises(DirectoryInUse):
+            DirectoryLock.acquire(tmp_path)
+        monkeypatch.undo()
+        locks: list[DirectoryLock] = []
+        opening = threading.Thread(target=lambda: locks.append(DirectoryLock.acquire(tmp_path)))
+        opening.start()
+    opening.join()
+    with unowned(tmp_path) as nobodys:
+        assert not nobodys
+    locks[0].release()
 
 
 def test_an_owner_that_has_not_said_who_it_is_still_owns(tmp_path):
