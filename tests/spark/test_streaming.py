@@ -80,15 +80,6 @@ def test_a_directory_is_streamed_while_somebody_owns_it(spark, topic, tmp_path):
     assert places(spark, tmp_path / "out") == wanted
 
 
-def test_bytes_bound_a_batch_too(spark, queue, url, topic, tmp_path):
-    queue.create_topic(topic, retention="forever")
-    queue.send_batch(topic, [b"x" * 1_000] * 40)
-    frame = stream(spark, url, topic, maxBytesPerTrigger="10kB")
-    counts = [p.numInputRows for p in run(frame, tmp_path / "check", tmp_path / "out")]
-    assert sum(counts) == 40
-    assert max(counts) <= 10
-
-
 def test_what_retention_took_before_it_was_read_is_reported(spark, queue, url, topic, tmp_path):
     queue.create_topic(topic, retention="forever")
     queue.send_batch(topic, [b"x"] * 10)
