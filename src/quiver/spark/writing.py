@@ -74,8 +74,7 @@ class NodeTarget:
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> list[Staged]:
         """Store rows in `<topic>.staged`."""
-        queue = connections.node(self.url)
-        return [queue.stage(self.topic, portion) for portion in portions(batches)]
+        return staged(connections.node(self.url), self.topic, batches)
 
     def publish(self, parts: list[Staged], application: str, batch: int, run: str) -> Published:
         """Append them to the topic, by reference."""
@@ -101,12 +100,15 @@ class DirectoryTarget:
 
     def publish(self, parts: list[str], application: str, batch: int, run: str) -> Published:
         """Take the files, and send what is in them."""
+        rows = (batch for name in parts for batch in staging.read(self.path, name))
         with owned(self.path) as queue:
-            rows = (one for name in parts for one in staging.read(self.path, name))
-            staged = [queue.stage(self.topic, portion) for portion in portions(rows)]
-            done = queue.publish(self.topic, staged, application=application, batch=batch, run=run)
-            if done.duplicate:
-                queue.unstage(self.topic, staged)
+            found = staged(queue, self.topic, rows)
+            try:
+                done = queue.publish(
+                    self.topic, found, application=application, batch=batch, run=run
+                )
+            finally:
+                queue.unstage(self.topic, found)  # what is not published now never will be
         staging.sweep(self.path, SystemClock().now_ms() / 1000 - limits.STAGED_SECONDS_MAX)
         self.drop(parts)
         return done
@@ -234,6 +236,19 @@ class Tally:
                 yield batch
 
 
+def staged(queue: Queue, topic: str, batches: Iterable[pa.RecordBatch]) -> list[Staged]:
+    """Stage all of the batches, or none of them."""
+    found: list[Staged] = []
+    try:
+        for portion in portions(batches):
+            found.append(queue.stage(topic, portion))  # noqa: PERF401 - it may fail half-way
+    except Exception:
+        with suppress(QuiverError):  # if it cannot be done now, it is done in a day
+            queue.unstage(topic, found)
+        raise
+    return found
+
+
 def portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
     """The rows in tables that one request can carry."""
     waiting: list[pa.RecordBatch] = []
@@ -255,7 +270,8 @@ def portions(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def split(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """The batch in halves of halves, until they are small enough or one row."""
-    if batch.num_rows <= 1 or batch.nbytes <= limits.SPARK_STAGE_BYTES:
+    small = batch.nbytes <= limits.SPARK_STAGE_BYTES and batch.num_rows <= limits.BATCH_ROWS_MAX
+    if small or batch.num_rows <= 1:
         yield batch
         return
     middle = batch.num_rows // 2

@@ -28,16 +28,19 @@ def write(directory: Path, batches: Iterable[pa.RecordBatch]) -> str | None:
     first = next(waiting, None)
     if first is None:
         return None
-    folder = directory / FOLDER
-    name = f"{uuid4().hex}{ENDING}"
-    with translated(folder / name, wants_room=True):
-        folder.mkdir(PRIVATE_FOLDER, exist_ok=True)
-        descriptor = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
-        with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, first.schema) as out:
-            out.write_batch(first)
-            for batch in waiting:
-                out.write_batch(batch)
-    return name
+    path = directory / FOLDER / f"{uuid4().hex}{ENDING}"
+    try:
+        with translated(path, wants_room=True):
+            path.parent.mkdir(PRIVATE_FOLDER, exist_ok=True)
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE)
+            with os.fdopen(descriptor, "wb") as file, pa.ipc.new_file(file, first.schema) as out:
+                out.write_batch(first)
+                for batch in waiting:
+                    out.write_batch(batch)
+    except BaseException:
+        remove(directory, [path.name])
+        raise
+    return path.name
 
 
 def read(directory: Path, name: str) -> Iterator[pa.RecordBatch]:
