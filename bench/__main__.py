@@ -18,6 +18,7 @@ from bench.history import history, sealing
 from bench.measure import Experiment, Row, Run
 from bench.receives import receives, taking
 from bench.sends import bare, peers, singles
+from bench.spark import spark
 
 RESULTS = Path(__file__).parent / "results"
 EXPERIMENTS: dict[str, Experiment] = {
@@ -33,6 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "brokers": brokers,
     "kafka": kafka,
     "sqs": sqs,
+    "spark": spark,
 }
 
 
