@@ -101,3 +101,12 @@ def queue(url: str) -> Iterator[quiver.Queue]:
 def topic(request: pytest.FixtureRequest) -> str:
     """A name that no other test has."""
     return request.node.name.replace("[", ".").replace("]", "").replace("/", "-")[:100]
+
+
+@pytest.fixture
+def here() -> Iterator[None]:
+    """For tests that do themselves what Spark's processes do: what these keep open is closed."""
+    from quiver.spark import connections
+
+    yield
+    connections.close()

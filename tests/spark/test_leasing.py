@@ -4,7 +4,11 @@ import time
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from quiver.spark import rows
+from quiver.spark.leasing import LeasingReader
+from quiver.spark.options import Options
 from tests.spark.cluster import until
 
 
@@ -110,6 +114,20 @@ def test_what_was_committed_and_comes_again_is_not_processed_again(
     stream.run()
     assert stream.bodies == sorted([*texts(), "more"])
     assert queue.groups(topic)["spark"].lag == 0
+
+
+def test_what_a_group_was_put_back_to_is_processed_again(url, queue, topic, here):
+    fill(queue, topic, count=2, retention="forever")
+    options = Options.of({"url": url, "topic": topic, "group": "spark"})
+    reader = LeasingReader(options, rows.wanted(rows.MESSAGES, "messages"))
+    try:
+        first = reader.latestOffset({"leases": 0}, ReadMaxRows(10))
+        queue.seek(topic, "spark", "earliest")
+        second = reader.latestOffset(first, ReadMaxRows(10))
+        assert second["runs"] == first["runs"]
+        assert queue.groups(topic)["spark"].acked == 0
+    finally:
+        reader.stop()
 
 
 @pytest.mark.slow

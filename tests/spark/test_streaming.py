@@ -4,9 +4,12 @@ import json
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import quiver
-from quiver.spark.streaming import lag
+from quiver.spark import rows
+from quiver.spark.options import Options
+from quiver.spark.streaming import MessagesStream, lag
 from tests.spark.frames import stream, varied
 
 SECONDS = 60
@@ -103,3 +106,16 @@ def test_a_topic_made_anew_is_refused(spark, queue, url, topic, tmp_path):
     queue.create_topic(topic, retention="forever")
     with pytest.raises(StreamingQueryException, match="made anew"):
         run(stream(spark, url, topic), tmp_path / "check", tmp_path / "out")
+
+
+def test_a_topic_that_was_made_anew_with_fewer_partitions_is_said(queue, url, topic, here):
+    queue.create_topic(topic, retention="forever", partitions=2)
+    source = MessagesStream(
+        Options.of({"url": url, "topic": topic}), rows.wanted(rows.MESSAGES, "messages")
+    )
+    read = {"0": 3, "1": 3}
+    queue.delete_topic(topic)
+    queue.create_topic(topic, retention="forever")
+    queue.send_batch(topic, varied(5))
+    with pytest.raises(quiver.InvalidRequest, match="made anew"):
+        source.latestOffset(read, ReadAllAvailable())

@@ -33,6 +33,7 @@ from quiver.spark import connections, rows
 from quiver.spark.options import Options
 
 Offset: TypeAlias = dict[str, Any]  # how many leases there were, and the last of them
+Place: TypeAlias = tuple[int, int]  # partition and offset
 Run: TypeAlias = tuple[
     int, int, int
 ]  # of rows: the first offset, the one after the last, their attempt
@@ -56,7 +57,7 @@ class LeasingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._schema = schema
         self._settled = 0  # the lease that was acked last, by its number
-        self._done: set[tuple[int, int]] = set()  # rows of it that could not be acked
+        self._done: dict[Place, int] = {}  # rows of it that could not be acked, and their attempts
         self._left: int | None = None  # rows to be leased yet, if only those that are there now
         self._keeper: Keeper | None = None
 
@@ -148,20 +149,32 @@ class LeasingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         self._settled = done["leases"]
         self.stop()
-        self._done = set()
+        self._done = {}
         try:
             leased(self._queue, self._options, done).ack()
         except ReceiptExpired as error:
-            self._done = set(error.refused)
+            attempts = {
+                (int(part), at): attempt
+                for part, runs in done["runs"].items()
+                for start, end, attempt in runs
+                for at in range(start, end)
+            }
+            self._done = {place: attempts[place] for place in error.refused}
 
     def _new(self, got: DeliveryBatch) -> pa.Table:
-        """What is to be processed of what was received: all, but for what has been."""
+        """What is to be processed of what was received: all, but for what has been.
+
+        That comes with another attempt; if attempts begin anew, a `seek` wants it to be processed again.
+        """
         table = got.table
         if self._done:
-            places = zip(
-                *(table[name].to_pylist() for name in ("partition", "offset")), strict=True
+            columns = (table[name].to_pylist() for name in ("partition", "offset", "attempt"))
+            known = pa.array(
+                [
+                    self._done.get((partition, offset), attempt) < attempt
+                    for partition, offset, attempt in zip(*columns, strict=True)
+                ]
             )
-            known = pa.array([place in self._done for place in places])
             with suppress(ReceiptExpired):
                 got.ack(known)
             table = table.filter(pc.invert(known))

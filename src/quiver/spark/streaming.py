@@ -110,8 +110,9 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _demand_ahead(self, at: Mapping[int, int], held: Bounds) -> None:
         """Spark would read a topic that was made anew from wherever its checkpoint is."""
-        for number, (_, end) in held.items():
-            if at.get(number, 0) > end:
+        for number in at:
+            _, end = held.get(number, (0, 0))
+            if at[number] > end:
                 raise InvalidRequest(
                     f"partition {number} of topic {self._options.topic!r} ends at offset {end}, and the "
                     f"query has read up to {at[number]}: the topic was made anew, so give the query a "
