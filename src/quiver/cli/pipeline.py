@@ -1,7 +1,7 @@
 """`quiver pipeline`: topics through Spark into files and topics, as a file in TOML says."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -10,7 +10,7 @@ from quiver.cli.options import Json, epilog
 from quiver.cli.signals import stoppable
 
 if TYPE_CHECKING:
-    from quiver.spark.pipeline import Batch, Stage
+    from quiver.spark.pipeline import Batch
 
 app = typer.Typer(
     help="Run a data pipeline on Spark: extract, transform, enrich, load.", no_args_is_help=True
@@ -24,6 +24,7 @@ EPILOG = epilog(
 )
 
 
+Totals: TypeAlias = dict[str, list[int]]  # of a stage: rows in, out, bad, repeated
 QUIET: Final = {"spark.python.sql.dataFrameDebugging.enabled": "false"}  # we say what is wrong
 
 
@@ -46,16 +47,16 @@ def run(
     spark = start_session(config.name, QUIET | settings)
     try:
         pipeline = Pipeline(spark, config)
-        done = []
+        totals: Totals = {}
         with stoppable(pipeline.stop):
             for batch in pipeline.run(once=once):
-                done.append(batch)
+                _add(totals, batch)
                 if as_json:
                     output.document(batch.to_dict())
                 else:
                     output.say(_line(batch))
         if not as_json:
-            _summary(done)
+            _summary(totals)
     finally:
         spark.stop()
 
@@ -77,19 +78,20 @@ def _line(batch: "Batch") -> str:
     )
 
 
-def _summary(batches: "list[Batch]") -> None:
+def _add(totals: Totals, batch: "Batch") -> None:
+    for name, stage in batch.stages.items():
+        figures = stage.rows_in, stage.rows_out, stage.bad, stage.duplicates
+        before = totals.get(name, [0] * len(figures))
+        totals[name] = [one + more for one, more in zip(before, figures, strict=True)]
+
+
+def _summary(totals: Totals) -> None:
     """All batches of this run, stage by stage."""
-    if not batches:
+    if not totals:
         output.say("There was nothing to do.")
         return
     numbers = ("in", "out", "bad", "repeated")
     table = output.table("stage", *numbers, numbers=numbers)
-    for name in batches[0].stages:
-        stages = [batch.stages[name] for batch in batches]
-        sums = [sum(figures) for figures in zip(*map(_figures, stages), strict=True)]
+    for name, sums in totals.items():
         table.add_row(name, *(f"{figure:,}" for figure in sums))
     output.show(table)
-
-
-def _figures(stage: "Stage") -> tuple[int, ...]:
-    return stage.rows_in, stage.rows_out, stage.bad, stage.duplicates

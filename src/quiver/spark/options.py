@@ -79,7 +79,7 @@ class Options:
         if topic is None and table == "messages":
             raise InvalidRequest('say which topic: option("topic", …)')
         return cls(
-            url=_absolute(said["url"]),
+            url=absolute(said["url"]),
             topic=None if topic is None else arguments.name(topic, "topic"),
             table="ledger" if table == "ledger" else "messages",
             start=_spot(said.get("start"), "start"),
@@ -100,7 +100,8 @@ class Options:
         return self.topic
 
 
-def _absolute(url: str) -> str:
+def absolute(url: str) -> str:
+    """The same address, or the whole path of a directory."""
     return url if is_address(url) or "://" in url else os.path.abspath(url)  # noqa: PTH100  # text
 
 

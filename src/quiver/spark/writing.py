@@ -185,9 +185,15 @@ class StreamWriter(Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Publish a batch."""
+        if not staged_by(messages):
+            return
         query = next((one.query for one in messages if isinstance(one, Written)), None)
-        if query is not None:
-            self._publish(messages, self._application or query, batchId, query)
+        if query is None:
+            raise InvalidRequest(
+                "this Spark does not tell its tasks which query they belong to; write in foreachBatch, "
+                "with the options application and batch"
+            )
+        self._publish(messages, self._application or query, batchId, query)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
         """Drop what was staged for a batch that failed."""

@@ -2,11 +2,13 @@
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import quiver
 from quiver import limits
-from quiver.errors import InvalidBatch
-from quiver.spark.writing import staged
+from quiver.errors import InvalidBatch, InvalidRequest
+from quiver.spark.options import Options
+from quiver.spark.writing import StreamWriter, Written, staged
 
 
 def test_of_a_task_that_fails_half_way_nothing_stays_staged(tmp_path, monkeypatch):
@@ -19,3 +21,12 @@ def test_of_a_task_that_fails_half_way_nothing_stays_staged(tmp_path, monkeypatc
         assert not list(queue.read("orders.staged"))
         assert [one.rows for one in staged(queue, "orders", [good, good])] == [1, 1]
         assert len(list(queue.read("orders.staged"))) == 2
+
+
+def test_a_stream_that_spark_does_not_name_is_refused_and_not_left_out(tmp_path):
+    options = Options.of({"url": str(tmp_path), "topic": "orders"})
+    schema = StructType([StructField("body", BinaryType())])
+    writer = StreamWriter(options, schema, overwrite=False)
+    with pytest.raises(InvalidRequest, match="which query they belong to"):
+        writer.commit([Written(("one.arrow",), 1, 1, None, None)], 0)
+    writer.commit([Written((), 0, 0, None, None), None], 0)

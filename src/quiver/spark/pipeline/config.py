@@ -9,6 +9,7 @@ from quiver import limits, toml
 from quiver.client import arguments
 from quiver.errors import InvalidRequest
 from quiver.model.units import milliseconds
+from quiver.spark.options import absolute
 from quiver.toml import Section
 
 Names = tuple[str, ...]
@@ -140,8 +141,10 @@ class Config(Section, frozen=True):
         topics = [*self.extract.topics, self.dead_topic]
         if self.enrich.stream is not None:
             topics.append(self.enrich.stream.topic)
-        if self.load.topic is not None and self.load.topic.url is None:
-            topics.append(self.load.topic.topic)
+        if (load := self.load.topic) is not None:
+            arguments.name(load.topic, "topic")
+            if absolute(load.url or self.extract.url) == absolute(self.extract.url):
+                topics.append(load.topic)
         for topic in topics:
             arguments.name(topic, "topic")
         if len(set(topics)) < len(topics):

@@ -1,0 +1,26 @@
+"""What `pipeline.toml` may not say."""
+
+import os
+
+import pytest
+
+from quiver.errors import QuiverError
+from quiver.spark.pipeline.config import make
+
+pytestmark = pytest.mark.spark
+
+PIPELINE = {
+    "name": "shop",
+    "checkpoint": "checkpoint",
+    "extract": {"url": "data", "topics": ["orders"]},
+    "transform": {"versions": {"1": {"schema": "id STRING"}}},
+}
+
+
+@pytest.mark.parametrize("url", [None, "data", "data/", os.path.abspath("data")])  # noqa: PTH100
+@pytest.mark.parametrize("topic", ["orders", "shop.dead"])
+def test_a_topic_of_the_same_queue_is_named_once(url, topic):
+    load = {"topic": topic} | ({} if url is None else {"url": url})
+    with pytest.raises(QuiverError, match="a topic is named twice"):
+        make({**PIPELINE, "load": {"topic": load}})
+    make({**PIPELINE, "load": {"topic": {"topic": topic, "url": "elsewhere"}}})
