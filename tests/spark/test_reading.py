@@ -64,6 +64,15 @@ def test_a_schema_with_fewer_columns_is_read_alone(spark, queue, url, topic):
         reader.schema("body string").load().collect()
 
 
+def test_sql_knows_the_format_too(spark, queue, url, topic):
+    queue.create_topic(topic, retention="forever")
+    queue.send_batch(topic, ["a", "b"])
+    options = f"OPTIONS (url '{url}', topic '{topic}', start 'earliest')"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW in_sql USING quiver {options}")
+    found = spark.sql("SELECT offset, cast(body AS string) AS body FROM in_sql ORDER BY offset")
+    assert [tuple(row) for row in found.collect()] == [(0, "a"), (1, "b")]
+
+
 def test_conditions_on_one_frame_do_not_disturb_each_other(spark, queue, url, topic):
     queue.create_topic(topic, retention="forever")
     queue.send_batch(topic, varied(20))
