@@ -522,10 +522,28 @@ def test_the_doctor_looks_at_a_directory_in_use_and_others_are_told_who_has_it(o
         found = orders.json("doctor")
         assert found["status"] == "healthy"
         assert f"process {os.getpid()} on " in found["owner"]
-        error = orders.json("topics", code=4)["error"]
+        error = orders.json("topics", "purge", "orders", "--yes", code=4)["error"]
         assert error["code"] == "directory_in_use"
         assert f"process {os.getpid()} on " in error["message"]
         assert queue.stats("orders").depth == 6
+
+
+def test_commands_that_only_look_do_so_while_somebody_has_the_directory(orders):
+    with orders.queue() as queue:
+        queue.create_topic("letters", max_attempts=1)
+        sent = queue.send("letters", "x")
+        queue.receive("letters", "workers")[0].dead_letter(reason="no")
+        assert [found["topic"] for found in orders.json("topics")] == queue.topics()
+        assert orders.json("topics", "show", "orders")["depth"] == 5
+        assert len(orders.json("groups", "letters")) == 1
+        assert len(orders.lines("read", "orders")) == 5
+        assert orders.lines("sql", "select count(*) as n from orders") == [{"n": 5}]
+        assert len(orders.lines("ledger", "letters")) == 3
+        assert len(orders.json("trace", sent.id)) == 3
+        assert orders.json("dlq", "list", "letters")["pending"] == 1
+        assert orders.json("dlq", "show", "letters", sent.id)["id"] == sent.id
+        assert orders.json("export", "letters.dlq", "out.parquet")["exported"] == 1
+        assert orders.json("top", "--once")["topics"]["orders"]["depth"] == 5
 
 
 def test_the_doctor_explains_what_is_harmless(orders):

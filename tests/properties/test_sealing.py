@@ -20,7 +20,7 @@ from quiver.model.commands import (
 )
 from quiver.model.replies import Received
 from quiver.model.topic import TopicPolicy
-from quiver.node.engine import Engine, Proposal, encode
+from quiver.node.engine import Engine, Proposal, Source, encode
 from quiver.storage import doctor, segment
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.properties.conftest import shrink
@@ -44,8 +44,14 @@ class Script:
         self.engine = Engine.open(files, now_ms=START_MS, secret=SECRET, **SIZES)
 
     def run(self) -> None:
+        self.run_until(7)
+        self.settle("ack", 30)
+        self.snapshot(99)
+        self.engine.close()
+
+    def run_until(self, turns: int) -> None:
         self.do(CreateTopic("orders", TopicPolicy(2, dead_letter="letters")))
-        for turn in range(7):
+        for turn in range(turns):
             self.send(turn)
             self.settle("ack", 2)
             if turn in (2, 4):
@@ -54,9 +60,6 @@ class Script:
                 self.do(Redrive(LETTERS, (Pick(0, ((0, 1),)),)))
             if turn > 1:
                 self.snapshot(turn)
-        self.settle("ack", 30)
-        self.snapshot(99)
-        self.engine.close()
 
     def send(self, turn: int) -> None:
         bodies = [b"%d-%d " % (turn, at) + bytes([at]) * 60 for at in range(6)]
@@ -89,16 +92,25 @@ class Script:
 
 def pending(engine: Engine) -> dict[int, list[bytes]]:
     """What somebody still has to deal with, by topic, each message once for each time it is there."""
+    return {number: bodies(source) for number, source in sources(engine).items()}
+
+
+def sources(engine: Engine) -> dict[int, Source]:
+    """Where that is, by topic."""
     found = {}
     for number, topic in engine.core.topics.items():
         starts = {part.number: 0 for part in topic.partitions}
         slices, _ = engine.core.browse(number, starts, 1_000_000, pending=True)
-        found[number] = [
-            body
-            for batch, at, part in engine.source(number, slices).readable(some=True)
-            for body in batch.column(0).slice(at, part.count).to_pylist()
-        ]
+        found[number] = engine.source(number, slices)
     return found
+
+
+def bodies(source: Source) -> list[bytes]:
+    return [
+        body
+        for batch, at, part in source.readable(some=True)
+        for body in batch.column(0).slice(at, part.count).to_pylist()
+    ]
 
 
 @pytest.fixture(scope="module")

@@ -90,7 +90,7 @@ def _look(
     from quiver.spark.analytics import gather
 
     with TemporaryDirectory(prefix="quiver-audit-") as place:
-        with directory.opened(data) as queue:
+        with directory.looked_into(data) as queue:
             evidence = gather(spark, queue, Path(place))
         found = look(evidence, start, end).toArrow()
         rows = evidence.ledger.count()

@@ -1,7 +1,8 @@
 """From a directory (or the address of a node) to an open queue, with patience for others.
 
-A directory has one owner at a time. Commands are short, so one waits a moment for another; and
-one that follows a topic lets go of the directory whenever it has nothing to do.
+A directory has one owner at a time, and any number of readers. Commands are short, so one that
+changes something waits a moment for another; and one that follows a topic lets go of the directory
+whenever it has nothing to do.
 """
 
 import time
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 0.05
+
+
+@contextmanager
+def looked_into(path: Path) -> Iterator["Queue"]:
+    """The queue in `path`, only to be read, whoever owns it."""
+    from quiver.client.connect import connect
+
+    node = address(path)
+    require_queue(path)
+    with connect(path, read_only=True) if node is None else connect(node) as queue:
+        yield queue
 
 
 @contextmanager

@@ -89,7 +89,7 @@ def list_letters(
             "--where and --reason-like choose among the letters of one topic: name it, such as "
             "quiver dlq list orders"
         )
-    with directory.opened(data) as queue:
+    with directory.looked_into(data) as queue:
         if topic is None:
             _overview(queue, as_json=as_json)
             return
@@ -125,7 +125,7 @@ def show(
     data: Data = DATA,
 ) -> None:
     """Show everything about one dead letter."""
-    with directory.opened(data) as queue:
+    with directory.looked_into(data) as queue:
         letters = _resolve(queue, topic, data)
         found: list[Record] = []
 

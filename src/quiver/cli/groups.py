@@ -34,7 +34,7 @@ app = typer.Typer(
 @app.command("list", epilog=epilog(["quiver groups orders", "quiver groups list orders --json"]))
 def list_groups(topic: Topic, as_json: Json = False, data: Data = DATA) -> None:
     """List the groups of a topic and what they are doing."""
-    with directory.opened(data) as queue:
+    with directory.looked_into(data) as queue:
         directory.require_topic(queue, topic, data)
         groups = queue.groups(topic)
     if as_json:

@@ -51,7 +51,7 @@ def ledger(
     _check_event(event)
     out = Stdout()
     printed = 0
-    with directory.opened(data) as queue:
+    with directory.looked_into(data) as queue:
         reader = queue.ledger_reader(topic, start=start, end=end)
         rows = chain.from_iterable(batch.to_pylist() for batch in reader)
         wanted = (
@@ -72,7 +72,7 @@ def trace(
     data: Data = DATA,
 ) -> None:
     """Tell a message's story: where it was sent, who had it, and what became of it."""
-    with directory.opened(data) as queue:
+    with directory.looked_into(data) as queue:
         rows = queue.trace(message_id).to_pylist()
     if as_json:
         output.document([_plain(row) for row in rows])

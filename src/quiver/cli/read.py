@@ -58,7 +58,7 @@ def read(
     out = Stdout()
     writer = Writer(style, terminal=out.terminal)
     printed = 0
-    with directory.opened(data) as queue:
+    with directory.looked_into(data) as queue:
         directory.require_topic(queue, topic, data)
         records = queue.read(topic, start=start, offset=offset, end=until(end), partition=partition)
         records = islice(records, most)

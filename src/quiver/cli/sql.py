@@ -59,7 +59,7 @@ def sql(
                 f"the answer is written as Parquet: end the name {out} with {PARQUET}"
             )
         check_replaceable(out, data, yes=yes)
-    with directory.opened(data) as queue:
+    with directory.looked_into(data) as queue:
         answer = queue.sql(query)
     if out is not None:
         _write(answer, out)

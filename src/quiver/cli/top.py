@@ -1,7 +1,7 @@
 """`quiver top`: topics, groups, lag and rates, as they are now and again every few seconds.
 
-A directory is opened for each look and let go of in between, so that others can use it. A node that
-goes away is tried again, and what it said last stays on the screen.
+A directory is only read, so that others can use it. A node that goes away is tried again, and what it
+said last stays on the screen.
 """
 
 import os
@@ -84,19 +84,22 @@ def top(
 
 
 class _Directory:
-    """A queue that is opened for each look, so that others may use it in between."""
+    """A queue that is only read, whoever owns it."""
 
     def __init__(self, name: str) -> None:
+        from quiver.client.connect import connect
+
         self.name = name
         directory.require_queue(Path(name))
+        self._queue = connect(name, read_only=True)
 
     def look(self) -> "Overview":
         """What is in it now."""
-        with directory.opened(Path(self.name)) as queue:
-            return queue.overview()
+        return self._queue.overview()
 
     def close(self) -> None:
-        """There is nothing to let go of."""
+        """Let go of it."""
+        self._queue.close()
 
 
 class _Node:

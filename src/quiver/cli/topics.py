@@ -31,7 +31,7 @@ def list_topics(as_json: Json = False, data: Data = DATA) -> None:
     """List all topics and how they are doing."""
     found: list[tuple[TopicStats, TopicPolicy]] = []
     hidden: list[str] = []
-    with directory.opened(data) as queue:
+    with directory.looked_into(data) as queue:
         for name in queue.topics():
             try:
                 found.append((queue.stats(name), queue.policy(name)))
@@ -262,7 +262,7 @@ def compact(topic: Topic, as_json: Json = False, data: Data = DATA) -> None:
 @app.command(epilog=epilog(["quiver topics show orders"]))
 def show(topic: Topic, as_json: Json = False, data: Data = DATA) -> None:
     """Show a topic's policy, numbers and groups."""
-    with directory.opened(data) as queue:
+    with directory.looked_into(data) as queue:
         directory.require_topic(queue, topic, data)
         stats, policy = queue.stats(topic), queue.policy(topic)
     if as_json:

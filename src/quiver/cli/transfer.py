@@ -89,7 +89,7 @@ def export(
         raise InvalidRequest("with --json stdout has the report, so the messages need a file")
     if file != STDIN:
         check_replaceable(Path(file), data, yes=yes)
-    with directory.opened(data) as queue:
+    with directory.looked_into(data) as queue:
         directory.require_topic(queue, topic, data)
         tables = queue.read_arrow(
             topic, start=start, offset=offset, end=until(end), partition=partition

@@ -49,7 +49,6 @@ class Replica:
                 if self._files.names() == names:
                     raise
                 problem = error  # a file was removed just now, or is damaged: that will be seen
-                self._engine = None
                 continue
             if _newest(self._files.names()) == _newest(names):
                 return answer
@@ -58,7 +57,7 @@ class Replica:
     def _caught_up(self, names: Sequence[str]) -> Engine:
         """The state of now, in a directory with these files."""
         confirmed = Mark(self._files).index
-        engine = self._engine
+        engine, self._engine = self._engine, None  # what goes wrong half-way is not used any more
         if (
             engine is None
             or _newest(names) != _newest(self._names)
@@ -67,9 +66,12 @@ class Replica:
         ):
             with without_gc():
                 engine = Engine.load(self._files)
-        elif names != self._names:
-            engine.find_ledger()
-        self._follow(engine, confirmed)
+            self._follow(engine, confirmed)
+            engine.core.reasons.clear()  # what was counted before is not counted again
+        else:
+            if names != self._names:
+                engine.find_ledger()
+            self._follow(engine, confirmed)
         self._engine, self._names, self._confirmed = engine, names, confirmed
         return engine
 

@@ -166,7 +166,8 @@ class Wal:
             self._advance(self._tip.next)
         if confirmed is not None and self._tip.next <= confirmed:
             raise CorruptLog(
-                f"Entries {self._tip.next} to {confirmed} are confirmed and not in the log. {REMEDY}"
+                f"{self._tip.file.name} is damaged at byte {self._tip.end}, or a file behind it is "
+                f"missing: entries {self._tip.next} to {confirmed} were confirmed. {REMEDY}"
             )
 
     @property
