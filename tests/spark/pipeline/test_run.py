@@ -59,13 +59,17 @@ def test_good_rows_are_loaded_and_bad_ones_are_dead_letters_with_a_reason(
     queue.create_topic(topic, partitions=2, retention="forever")
     send(queue, topic, *(order(number) for number in range(20)))
     send(queue, topic, {"id": "old", "customer": "c1", "euros": 1.25}, version="1")
-    send(queue, topic, order(-5), b"nope")
+    queue.create_topic(f"{topic}.more", retention="forever")
+    send(queue, f"{topic}.more", order(20))
+    told["extract"]["topics"].append(f"{topic}.more")
+    large = order(50, customer="x" * 2_000)
+    send(queue, topic, order(-5), b"nope", large)
     told["load"]["topic"] = {"topic": f"{topic}.done", "key": "customer"}
     told["load"]["parquet"]["partition_by"] = ["customer"]
     (batch,) = run(spark, told)
 
     found = sorted(files(tmp_path), key=lambda row: row["id"])
-    wanted = [order(number) for number in range(20)]
+    wanted = [order(number) for number in range(21)]
     wanted.append({"id": "old", "customer": "c1", "cents": 125})
     assert found == sorted(wanted, key=lambda row: row["id"])
     assert (tmp_path / "out" / "customer=c0").is_dir()
@@ -78,6 +82,7 @@ def test_good_rows_are_loaded_and_bad_ones_are_dead_letters_with_a_reason(
     assert {body: row.headers["quiver.reason"] for body, row in dead.items()} == {
         json.dumps(order(-5)).encode(): "not so: cents is 0 or more",
         b"nope": "the body is not JSON",
+        json.dumps(large).encode(): "the key of the result has more than 1,024 bytes",
     }
     origin = {bytes(row.body): row for row in queue.read(topic)}[b"nope"]
     assert dead[b"nope"].headers == {
@@ -91,7 +96,7 @@ def test_good_rows_are_loaded_and_bad_ones_are_dead_letters_with_a_reason(
         name: (stage.rows_in, stage.rows_out, stage.bad) for name, stage in batch.stages.items()
     }
     assert stages == {
-        "extract": (23, 23, 0), "transform": (23, 21, 2), "enrich": (21, 21, 0), "load": (21, 21, 0),
+        "extract": (25, 25, 0), "transform": (25, 23, 2), "enrich": (23, 23, 0), "load": (23, 22, 1),
     }  # fmt: skip
     assert batch.behind == 0
     assert set(batch.seconds) == {"compute", "parquet", "topic", "dead letters", "batch"}

@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from functools import reduce
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -43,10 +44,7 @@ class Pipeline:
     def rows(self) -> DataFrame:
         """The stream of rows, good and bad, that is loaded."""
         config = self._config
-        first, *rest = [self._messages(topic) for topic in config.extract.topics]
-        messages = first
-        for more in rest:
-            messages = messages.unionByName(more)
+        messages = reduce(DataFrame.unionByName, map(self._messages, config.extract.topics))
         rows = enrich(transform(messages, config.transform), config.enrich, self._messages)
         return packed(rows, config.load.topic)
 
