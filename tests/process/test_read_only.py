@@ -13,7 +13,7 @@ import pytest
 
 import quiver
 from quiver.client.sync import run
-from quiver.errors import InvalidRequest, ProducerFailed, QueueClosed, ReadOnly
+from quiver.errors import CorruptLog, InvalidRequest, ProducerFailed, QueueClosed, ReadOnly
 from tests.server.nodes import start_node
 
 pytestmark = pytest.mark.process
@@ -156,6 +156,17 @@ def test_a_directory_without_a_queue_is_refused(tmp_path):
     with pytest.raises(InvalidRequest, match="there is no queue in"):
         quiver.connect(tmp_path, read_only=True)
     assert not list(tmp_path.iterdir())
+    (tmp_path / "wal-00000000000000000001.log.tmp").touch()  # somebody is about to make one
+    with pytest.raises(InvalidRequest, match="there is no queue in"):
+        quiver.connect(tmp_path, read_only=True)
+
+
+def test_a_queue_that_is_removed_is_said_to_be_gone(reader, owner, path):
+    owner.close()
+    for file in path.iterdir():
+        file.unlink()
+    with pytest.raises(CorruptLog, match="There is no log"):
+        reader.topics()
 
 
 def test_a_node_that_is_only_read_is_asked_for_nothing_else(tmp_path):

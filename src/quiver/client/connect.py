@@ -19,7 +19,7 @@ from quiver.node.clock import SystemClock
 from quiver.node.engine import Engine
 from quiver.node.replica import Replica
 from quiver.node.shard import Shard
-from quiver.storage.files import DiskFiles, translated
+from quiver.storage.files import TEMPORARY, DiskFiles, translated
 from quiver.storage.lock import DirectoryLock, unowned
 
 OURS: Final = (
@@ -153,7 +153,8 @@ def open_flows(
 
 def open_replica(path: Path, durability: Durability) -> tuple[Flows, Callable[[], None]]:
     """The verbs that read over a directory that we do not own, and what ends it."""
-    if not any(name.startswith("wal-") for name in names_in(path)):
+    names = names_in(path)
+    if not any(name.startswith("wal-") and not name.endswith(TEMPORARY) for name in names):
         raise InvalidRequest(
             f"there is no queue in {path}, and with read_only=True none is made there; give the "
             "directory of one"

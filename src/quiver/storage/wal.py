@@ -158,7 +158,10 @@ class Wal:
         call goes on from there. `CorruptLog`: what is confirmed is not in the files that are there.
         """
         if self._current is None:
-            self._advance(max(first for first in self._sizes if first <= self._after + 1))
+            firsts = [first for first in self._sizes if first <= self._after + 1]
+            if not firsts:
+                raise CorruptLog(f"There is no log. {REMEDY}")
+            self._advance(max(firsts))
         while confirmed is None or self._tip.next <= confirmed:
             yield from self._replay_file(self._tip, confirmed)
             if not self._has_next:
