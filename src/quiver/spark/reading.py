@@ -1,5 +1,6 @@
 """Batch reads: a plan of offsets made at one moment, and tasks that replay them."""
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
@@ -7,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from quiver.client import losses
 from quiver.client.sync import Queue
-from quiver.errors import InvalidRequest
+from quiver.errors import CorruptSegment, InvalidRequest, UnreadableMessages
 from quiver.spark import connections, rows, spans
 from quiver.spark.options import Options, Spot
 from quiver.spark.spans import Bounds, Share, Span
@@ -69,8 +70,22 @@ def replay(options: Options, schema: pa.Schema, share: Share) -> Iterator[pa.Rec
     """The messages of a share that are still there."""
     queue, topic = connections.reading(options.url), options.topic_name
     for number, start, end in share.spans:
-        for table in queue.read_arrow(topic, offset=start, end=end, partition=number):
+        for table in whole(queue.read_arrow(topic, offset=start, end=end, partition=number)):
             yield rows.converted(table, schema, topic)
+
+
+def whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The tables; where a read leaves out what is damaged, an error: nobody sees a task's warnings."""
+    while True:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error", UnreadableMessages)
+                table = next(tables, None)
+        except UnreadableMessages as damage:
+            raise CorruptSegment(str(damage)) from None
+        if table is None:
+            return
+        yield table
 
 
 def bounded(queue: Queue, topic: str, options: Options, held: Bounds) -> Bounds:
