@@ -2,7 +2,7 @@
 
     orders/day=2026-11-15/part-00000-….parquet      what readers see
     orders/_quiver/shop/7.writing/                  batch 7, being written
-    orders/_quiver/shop/7/                          complete: its files are moved to where readers see them
+    orders/_quiver/shop/7.<run>.complete/           its files are moved to where readers see them
     orders/_quiver/shop/7.<run>                     done
 
 The step from the second to the third is a renaming: before it a batch is written again from the beginning,
@@ -53,29 +53,34 @@ class Folder:
         """Add a batch, unless it was added before."""
         if self._last(run) >= batch:
             return
-        complete = f"{self._ours}/{batch}"
+        done = f"{self._ours}/{batch}.{run}"
+        complete = f"{done}.complete"
         if not self._exists(complete):
-            writing = f"{complete}.writing"
+            writing = f"{self._ours}/{batch}.writing"
             rows.write.partitionBy(*partition_by).mode("overwrite").parquet(writing)
             self._rename(writing, complete)
         for file in self._parquet_files(complete):
             inside = file.removeprefix(f"{complete}/")
             self._rename(f"{complete}/{inside}", f"{self.path}/{inside}")
-        self._files.create(self._path(f"{self._ours}/{batch}.{run}"), True).close()
+        self._files.create(self._path(done), True).close()
         self._delete(complete)
         self._forget(batch)
 
     def _last(self, run: str) -> int:
         """The last batch that was added; -1 if there is none."""
-        done = [name.split(".", 1) for name in self._names() if "." in name]
-        ours = [(int(batch), by) for batch, by in done if by != "writing"]
-        for _, other in ours:
-            if other != run:
+        last = -1
+        for name in self._names():
+            batch, by, *unfinished = name.split(".")
+            if by == "writing":
+                continue
+            if by != run:
                 raise InvalidRequest(
                     f"{self.path} was written from another checkpoint, so that its batches are others; "
                     "take that checkpoint, or choose another folder or name"
                 )
-        return max((batch for batch, _ in ours), default=-1)
+            if not unfinished:
+                last = max(last, int(batch))
+        return last
 
     def _forget(self, batch: int) -> None:
         for name in self._names():
