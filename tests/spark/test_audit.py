@@ -16,6 +16,8 @@ from tests.spark.faults import FAULTS, MOVED_TWICE, planted, prepare
 from tests.spark.healthy import live_through_everything
 from tests.spark.lives import lives
 
+pytestmark = pytest.mark.timeout(400)  # many small jobs: seconds each where others are at work
+
 
 @pytest.fixture(scope="module")
 def healthy(spark, tmp_path_factory) -> Evidence:

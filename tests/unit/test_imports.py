@@ -10,6 +10,7 @@ HEAVY = {
     "botocore",
     "confluent_kafka",
     "duckdb",
+    "matplotlib",
     "numpy",
     "pandas",
     "pyspark",

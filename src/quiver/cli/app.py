@@ -17,6 +17,7 @@ from quiver.cli import (
     pipeline,
     read,
     receive,
+    report,
     seal,
     send,
     serve,
@@ -104,6 +105,7 @@ app.command("trace", epilog=ledger.TRACE_EPILOG)(ledger.trace)
 app.command("ledger", epilog=ledger.LEDGER_EPILOG)(ledger.ledger)
 app.add_typer(pipeline.app, name="pipeline")
 app.command("audit", epilog=audit.EPILOG)(audit.audit)
+app.command("report", epilog=report.EPILOG)(report.report)
 app.command("seal", epilog=seal.EPILOG)(seal.seal)
 app.command("serve", epilog=serve.EPILOG)(serve.serve)
 app.add_typer(access.app, name="access")

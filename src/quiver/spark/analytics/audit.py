@@ -45,10 +45,7 @@ def audit(evidence: Evidence, start: Any = None, end: Any = None) -> "DataFrame"
     group, id (of the first message, if it was sent where it is), why (a sentence), and rows (of the
     ledger that prove it).
     """
-    stored = _runs(evidence.messages)
-    happened = pieces.happenings(evidence.ledger, stored)
-    happened = happened.localCheckpoint()
-    cut = pieces.cut(happened).localCheckpoint()
+    happened, cut = evidence.happened, evidence.pieces
     rules = [
         _arrivals(happened, evidence),
         _stored_twice(happened),
@@ -272,18 +269,6 @@ def _groups(evidence: Evidence) -> "DataFrame":
             f.count_distinct("group").alias("_groups"),
             f.bool_or(f.col("event").isin("sought", "group_deleted")).alias("_seeks"),
         )
-    )
-
-
-def _runs(messages: "DataFrame") -> "DataFrame":
-    """Stored messages as ranges: topic, partition, offset, count."""
-    bucket = f.floor(f.col("offset") / pieces.BUCKET)
-    order = Window.partitionBy("topic", "partition", bucket).orderBy("offset")
-    return (
-        messages.withColumn("_run", f.col("offset") - f.row_number().over(order))
-        .groupBy("topic", "partition", bucket.alias("_bucket"), "_run")
-        .agg(f.min("offset").alias("offset"), f.count("*").alias("count"))
-        .drop("_bucket", "_run")
     )
 
 

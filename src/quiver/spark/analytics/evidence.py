@@ -8,6 +8,7 @@ have an ending in the ledger by then: whatever ended it happened before history 
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from quiver.errors import TopicNotFound
+from quiver.spark.analytics import pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -44,6 +46,16 @@ class Evidence:
     policies: "dict[str, TopicPolicy]"  # of the topics whose messages these are
     stats: "dict[str, TopicStats]"
     complete_until: int  # `messages` lacks nothing that came up to this entry, unless it had an end
+
+    @cached_property
+    def happened(self) -> "DataFrame":
+        """What happened to messages, and which are there: see `pieces.happenings`."""
+        return pieces.happenings(self.ledger, pieces.runs(self.messages)).localCheckpoint()
+
+    @cached_property
+    def pieces(self) -> "DataFrame":
+        """The same, cut into pieces."""
+        return pieces.cut(self.happened).localCheckpoint()
 
 
 def gather(spark: "SparkSession", queue: "Queue", into: Path) -> Evidence:

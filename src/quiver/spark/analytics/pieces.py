@@ -12,6 +12,7 @@ with each seek a group begins another `era`, because it is given the same messag
 
 from typing import TYPE_CHECKING, Final
 
+from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 if TYPE_CHECKING:
@@ -66,6 +67,18 @@ def happenings(ledger: "DataFrame", stored: "DataFrame | None" = None) -> "DataF
         )
         rows = rows.unionByName(now, allowMissingColumns=True)
     return _numbered(rows, ledger).withColumn("rank", _rank())
+
+
+def runs(messages: "DataFrame") -> "DataFrame":
+    """Stored messages as ranges: topic, partition, offset, count."""
+    bucket = f.floor(f.col("offset") / BUCKET)
+    order = Window.partitionBy("topic", "partition", bucket).orderBy("offset")
+    return (
+        messages.withColumn("_run", f.col("offset") - f.row_number().over(order))
+        .groupBy("topic", "partition", bucket.alias("_bucket"), "_run")
+        .agg(f.min("offset").alias("offset"), f.count("*").alias("count"))
+        .drop("_bucket", "_run")
+    )
 
 
 def _rank() -> "Column":
