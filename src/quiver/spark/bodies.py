@@ -9,11 +9,17 @@ Avro and Protobuf need Spark's own packages: `spark.jars.packages` with
 `org.apache.spark:spark-avro_2.13` or `spark-protobuf_2.13`, of the version of Spark.
 """
 
+import json
+from collections.abc import Iterable
+from functools import reduce
+from operator import and_
 from typing import Final, NamedTuple
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import DataType, StringType, StructField, StructType
+
+from quiver.errors import InvalidRequest
 
 DATA: Final = "data"
 PROBLEM: Final = "problem"
@@ -49,11 +55,29 @@ def from_json(frame: DataFrame, schema: StructType | str) -> Parsed:
 
 
 def from_avro(frame: DataFrame, schema: str) -> Parsed:
-    """Bodies in Avro's binary form, without a header; `schema` is the writer's, in JSON."""
+    """Bodies that are an Avro record, without a header; `schema` is the writer's, in JSON."""
     from pyspark.sql.avro.functions import from_avro as parse  # noqa: PLC0415
+    from pyspark.sql.avro.functions import to_avro as write  # noqa: PLC0415
 
     made = parse(sql.col("body"), schema, {"mode": "PERMISSIVE"})
-    return _apart(frame, made, sql.when(made.isNull(), "the body is not Avro of the schema"))
+    fields = _fields(schema)
+    nothing = _nothing(made, fields)  # some records are just that
+    if all(fields.values()):
+        nothing &= write(made, schema) != sql.col("body")
+    return _apart(frame, made, sql.when(nothing, "the body is not Avro of the schema"))
+
+
+def _fields(schema: str) -> dict[str, bool]:
+    """The fields of an Avro record, and whether each may be null."""
+    try:
+        record = json.loads(schema)
+        return {
+            field["name"]: field["type"] == "null"
+            or (isinstance(field["type"], list) and "null" in field["type"])
+            for field in record["fields"]
+        }
+    except (ValueError, KeyError, TypeError):
+        raise InvalidRequest("the schema is not that of an Avro record, in JSON") from None
 
 
 def from_protobuf(frame: DataFrame, message: str, descriptors: bytes) -> Parsed:
@@ -63,7 +87,16 @@ def from_protobuf(frame: DataFrame, message: str, descriptors: bytes) -> Parsed:
     made = parse(
         sql.col("body"), message, options={"mode": "PERMISSIVE"}, binaryDescriptorSet=descriptors
     )
-    return _apart(frame, made, sql.when(made.isNull(), f"the body is not a {message}"))
+    fields = frame.select(made.alias(DATA)).schema[DATA].dataType
+    assert isinstance(fields, StructType)
+    # A message of nothing but defaults has an empty body, and no other.
+    torn = _nothing(made, fields.names) & (sql.length("body") > 0)
+    return _apart(frame, made, sql.when(torn, f"the body is not a {message}"))
+
+
+def _nothing(made: Column, fields: Iterable[str]) -> Column:
+    """What Spark makes of a body that it cannot read: nothing, or a record of nulls."""
+    return reduce(and_, (made[name].isNull() for name in fields), sql.lit(True))
 
 
 def _apart(frame: DataFrame, made: Column, problem: Column) -> Parsed:
