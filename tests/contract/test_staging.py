@@ -7,6 +7,7 @@ import pytest
 
 import quiver
 from quiver import limits
+from quiver.client.flows import together
 from tests.contract.verbs import bodies, drain, nothing, take
 
 pytestmark = pytest.mark.python
@@ -263,3 +264,14 @@ def test_what_others_have_staged_since_is_not_taken_for_what_is_gone(queue):
     queue.publish("t", [there], application="etl", batch=0)
     assert queue.publish("t", [gone], application="etl", batch=0).duplicate
     assert drain(queue) == [b"another's"]
+
+
+def test_a_batch_of_many_parts_is_said_in_few_words(queue):
+    parts = [queue.stage("t", [b"a", b"b"]) for _ in range(5)]
+    other = queue.stage("t", [b"c"])
+    [whole] = together("t", [*reversed(parts[1:]), parts[0]])
+    [*_, rest] = together("t", [parts[0], parts[2], other])
+    assert whole == quiver.Staged("t", ((0, 0, 10),), 10, 10, other.number)
+    assert rest.ranges == ((0, 0, 2), (0, 4, 6), (0, 10, 11))
+    assert together("t", [other, other])[0].ranges == ((0, 10, 11), (0, 10, 11))
+    assert queue.publish("t", [whole], application="etl", batch=0).rows == 10

@@ -968,7 +968,31 @@ def picks_of(topic: str, staged: Iterable[Any]) -> tuple[Pick, ...]:
             if partition < 0 or not 0 <= start < end:
                 raise InvalidRequest(f"{start} to {end} of partition {partition} are no messages")
             ranges.setdefault(partition, []).append((start, end))
-    return tuple(Pick(partition, tuple(sorted(found))) for partition, found in ranges.items())
+    return tuple(Pick(partition, _joined(found)) for partition, found in ranges.items())
+
+
+def together(topic: str, staged: list[Staged]) -> list[Staged]:
+    """The same messages in fewer words: parts that follow each other, as those of a batch do, are one."""
+    found: dict[int, list[Staged]] = {}
+    for one in staged:
+        found.setdefault(one.number, []).append(one)
+    made = []
+    for number, parts in found.items():
+        ranges = tuple(
+            (pick.partition, *range_) for pick in picks_of(topic, parts) for range_ in pick.ranges
+        )
+        rows, nbytes = sum(one.rows for one in parts), sum(one.nbytes for one in parts)
+        made.append(Staged(topic, ranges, rows, nbytes, number))
+    return made
+
+
+def _joined(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """In order, with those joined that touch; those that overlap are not, for they are a mistake."""
+    made: list[tuple[int, int]] = []
+    for start, end in sorted(ranges):
+        touches = bool(made) and made[-1][1] == start
+        made.append((made.pop()[0] if touches else start, end))
+    return tuple(made)
 
 
 def listed(items: Any) -> list[Any]:

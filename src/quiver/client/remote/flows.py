@@ -27,6 +27,7 @@ from quiver.client.flows import (
     listed,
     needs_no_settling,
     picks_of,
+    together,
 )
 from quiver.client.remote import tables, wire
 from quiver.client.remote.link import Link, Reply, Request
@@ -257,14 +258,16 @@ class RemoteFlows(Flows):
     ) -> Flow[Published]:
         found = check_publish(staged, application, batch, run)
         picks_of(topic, found)  # they can be published
-        body = {"staged": found, "application": application, "batch": batch, "run": run}
+        body = {
+            "staged": together(topic, found), "application": application, "batch": batch, "run": run,
+        }  # fmt: skip
         path = _topic(topic) + "/publish"
         return (yield from self._ask("POST", path, Published, body, repeat=True))
 
     def unstage(self, topic: str, staged: Iterable[Staged]) -> Flow[int]:
         found = list(staged)
         picks_of(topic, found)
-        body = {"staged": found}
+        body = {"staged": together(topic, found)}
         return (yield from self._count("POST", _topic(topic) + "/unstage", body, repeat=True))
 
     def published(self, topic: str, application: str) -> Flow[int | None]:
