@@ -229,7 +229,6 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 def test_what_a_dead_owner_left_counts_as_it_will_for_the_next_one(path):
     subprocess.run([sys.executable, "-c", LOSER, path], check=False, timeout=PATIENCE_SECONDS)
-    log = max(path.glob("wal-*"))
     before = content(path)
     with quiver.connect(path, read_only=True) as reader:
         assert len(bodies(reader)) == 10
@@ -238,12 +237,18 @@ def test_what_a_dead_owner_left_counts_as_it_will_for_the_next_one(path):
             assert bodies(owner) == bodies(reader)
             owner.send("orders", "next")
             assert len(bodies(reader)) == 11
+            owner.send("orders", "never synced", durability="memory")
+            copy = Path(shutil.copytree(path, path.parent / "copy"))
+    (copy / "quiver.lock").unlink()
+    with quiver.connect(copy, read_only=True) as reader:
+        assert len(bodies(reader)) == 12
+    log = max(copy.glob("wal-*"))
     with log.open("ab") as file:  # a write that the machine has not finished
         file.write(b"QVfr and no more")
-    before = content(path)
-    with quiver.connect(path, read_only=True) as reader:
-        assert len(bodies(reader)) == 11
-    assert content(path) == before
+    before = content(copy)
+    with quiver.connect(copy, read_only=True) as reader:
+        assert len(bodies(reader)) == 12
+    assert content(copy) == before
 
 
 WRITER = """

@@ -112,6 +112,9 @@ def unowned(path: str | os.PathLike[str]) -> Iterator[bool]:
     Whoever wants to open it meanwhile waits, but not for long, so the block should be short.
     """
     lock = Path(path) / NAME
+    if not lock.exists():  # a copy, made by somebody who has left it out
+        yield True
+        return
     with translated(lock):
         descriptor = os.open(lock, os.O_RDONLY)
     try:
