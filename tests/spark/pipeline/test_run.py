@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
-from quiver.errors import InvalidRequest
+from quiver.errors import InvalidRequest, PipelineFailed
 from quiver.spark.pipeline import Pipeline, make
 
 ORDERS: dict[str, dict[str, Any]] = {
@@ -111,6 +111,30 @@ def test_a_run_goes_on_where_the_last_one_ended(spark, queue, topic, told, tmp_p
     send(queue, topic, order(10))
     assert [batch.number for batch in run(spark, told)] == [3]
     assert sorted(row["cents"] for row in files(tmp_path)) == list(range(11))
+
+
+@pytest.mark.slow
+def test_it_may_end_after_any_step_of_a_batch(spark, queue, topic, told, tmp_path):
+    queue.create_topic(topic, retention="forever")
+    told["load"]["topic"] = {"topic": f"{topic}.done"}
+    for number, last in enumerate(("compute", "parquet", "topic", "dead letters")):
+
+        class Dying(Pipeline):
+            @staticmethod
+            def _timed(seconds, name, step, last=last):
+                done = Pipeline._timed(seconds, name, step)
+                if name == last:
+                    raise RuntimeError(f"it ends after {name}")
+                return done
+
+        send(queue, topic, order(2 * number), order(2 * number + 1), b"bad")
+        with pytest.raises(PipelineFailed, match="the next run does"):
+            list(Dying(spark, make(told)).run(once=True))
+        run(spark, told)
+        wanted = list(range(2 * number + 2))
+        assert sorted(row["cents"] for row in files(tmp_path)) == wanted
+        assert sorted(row["cents"] for row in bodies(queue, f"{topic}.done")) == wanted
+        assert len(list(queue.read(f"{topic}.dead"))) == number + 1
 
 
 @pytest.mark.slow
