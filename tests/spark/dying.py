@@ -107,7 +107,10 @@ class DyingTarget:
 
 def die(order: Path, step: str, how: str = "raise", pid: int = 0) -> None:
     """Let it happen."""
-    order.write_text(json.dumps({"step": step, "how": how, "pid": pid}))
+    order.with_suffix(".done").unlink(missing_ok=True)
+    written = order.with_suffix(".tmp")
+    written.write_text(json.dumps({"step": step, "how": how, "pid": pid}))
+    written.rename(order)
 
 
 def has_died(order: Path) -> bool:

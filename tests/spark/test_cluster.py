@@ -3,6 +3,8 @@
 import random
 import time
 from collections import Counter
+from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 
 import pyarrow as pa
@@ -22,6 +24,7 @@ KILLS = {"executor": 11, "python": 11, "driver": 4, "node": 6}
 BATCH_ROWS = 20_000
 PARTITIONS = 4
 PATIENCE = "?patience=120"
+JOB_SECONDS = 600  # for a short job, on a machine that has other things to do
 
 
 def fill(queue: quiver.Queue, topic: str, rows: int) -> None:
@@ -133,23 +136,53 @@ def test_a_million_messages_and_thirty_two_kills(tmp_path, capsys):
             check(queue, "squares", ROWS)
 
 
-def test_killed_between_any_two_steps_each_row_is_written_once(tmp_path):
-    """The driver dies at one step after the other; the next one finishes, and dies at the next step."""
-    rows = 400
+ROWS_FEW = 400
+BATCH_ROWS_FEW = 40
+
+
+def words(path: Path, url: str) -> list[str]:
+    """What starts the job on this machine, with somebody to die."""
+    return ["--master", "local[2,4]", "--url", url, "--source", "numbers", "--sink", "squares",
+            "--rows", str(BATCH_ROWS_FEW), "--checkpoint", str(path / "checkpoint"),
+            "--order", str(path / "order")]  # fmt: skip
+
+
+def test_a_driver_killed_between_any_two_steps_writes_each_row_once(tmp_path):
+    """It dies at one step after the other; the next one finishes that batch, and dies at the next step."""
     with start_node(tmp_path) as node:
         url = f"quiver://127.0.0.1:{node.port}{PATIENCE}"
         with quiver.connect(url) as queue:
-            fill(queue, "numbers", rows)
+            fill(queue, "numbers", ROWS_FEW)
             queue.create_topic("squares", partitions=PARTITIONS, retention="forever")
-            words = ["--master", "local[2]", "--url", url, "--source", "numbers", "--sink", "squares",
-                     "--rows", "40", "--checkpoint", str(tmp_path / "checkpoint"),
-                     "--order", str(tmp_path / "order")]  # fmt: skip
             for step in STEPS:
                 die(tmp_path / "order", step, "driver")
-                with driver(tmp_path, JOB, *words) as job:
-                    assert job.wait(120) != 0
+                with driver(tmp_path, JOB, *words(tmp_path, url)) as job:
+                    assert job.wait(JOB_SECONDS) != 0
                 assert has_died(tmp_path / "order"), job.log.read_text()[-5_000:]
-                (tmp_path / "order.done").unlink()
-            with driver(tmp_path, JOB, *words) as job:
-                assert job.wait(240) == 0, job.log.read_text()[-5_000:]
-            check(queue, "squares", rows)
+            with driver(tmp_path, JOB, *words(tmp_path, url)) as job:
+                assert job.wait(JOB_SECONDS) == 0, job.log.read_text()[-5_000:]
+            check(queue, "squares", ROWS_FEW)
+
+
+def test_a_node_or_worker_killed_between_any_two_steps_costs_no_row(tmp_path):
+    """The job goes on when the node is there again, and starts again if it could not go on."""
+    with start_node(tmp_path) as node, ExitStack() as jobs:
+        url = f"quiver://127.0.0.1:{node.port}{PATIENCE}"
+        queue = jobs.enter_context(quiver.connect(url))
+        fill(queue, "numbers", ROWS_FEW)
+        queue.create_topic("squares", partitions=PARTITIONS, retention="forever")
+        job = jobs.enter_context(driver(tmp_path, JOB, *words(tmp_path, url)))
+        for how, step in product(("node", "worker"), STEPS):
+            die(tmp_path / "order", step, how, node.pid)
+            while not has_died(tmp_path / "order"):
+                if job.ended:
+                    assert job.wait() != 0, f"it was over before anybody died {step}"
+                    job = jobs.enter_context(driver(tmp_path, JOB, *words(tmp_path, url)))
+                time.sleep(0.05)
+            if how == "node":
+                node.wait()
+                node.restart()
+        if job.wait(JOB_SECONDS) != 0:  # the last one killed was the one who had committed
+            job = jobs.enter_context(driver(tmp_path, JOB, *words(tmp_path, url)))
+            assert job.wait(JOB_SECONDS) == 0, job.log.read_text()[-5_000:]
+        check(queue, "squares", ROWS_FEW)
