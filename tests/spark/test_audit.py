@@ -82,6 +82,7 @@ def test_the_time_chooses_what_is_reported(report, findings):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1_200)
 def test_any_life_of_a_queue_is_clean(spark, tmp_path, monkeypatch):
     monkeypatch.setattr(rules, "PATIENCE_SECONDS", 0)  # their clocks tick in milliseconds
     assert audit(lives(60, 150).evidence(spark, tmp_path)).collect() == []

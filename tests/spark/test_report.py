@@ -1,11 +1,14 @@
 """The figures are those of what happened, and the report shows them."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 from datetime import UTC, datetime
+from pathlib import Path
 
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
@@ -134,19 +137,35 @@ def command(*arguments: str, cwd) -> subprocess.CompletedProcess:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(4 * COMMAND_SECONDS)
 def test_the_commands_tell_a_sound_queue_from_one_that_is_not(tmp_path):
     with quiver.connect(tmp_path / "data") as queue:
         queue.create_topic("t")
         for _ in range(10):
             queue.send("t", b"x")
         for one in queue.receive("t", "g", max_messages=10):
-            one.ack()
+            one.ack()  # each by itself, so each has its row
     done = command("audit", cwd=tmp_path)
     assert (done.returncode, done.stdout[:17]) == (0, "Nothing is wrong "), done.stderr
     done = command("report", "--out", "r", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "r/index.html").exists()
     assert "The audit found nothing wrong." in done.stdout
+    lose_an_ack(tmp_path)
+    done = command("audit", "--json", "--out", "found.parquet", cwd=tmp_path)
+    assert done.returncode == 1, done.stderr
+    [found] = json.loads(done.stdout)
+    assert (found["kind"], found["topic"], found["offset"], found["group"]) == ("lost", "t", 5, "g")
+    assert pq.read_table(tmp_path / "found.parquet").num_rows == 1
+
+
+def lose_an_ack(path: Path) -> None:
+    """Take the settlement of a message out of the ledger's file."""
+    assert command("seal", cwd=path).returncode == 0
+    [file] = (path / "data").glob("ledger-*.parquet")
+    table = pq.read_table(file)
+    acked = pc.and_(pc.equal(table["event"], "acked"), pc.equal(table["offset"], 5))
+    pq.write_table(table.filter(pc.invert(acked)), file)
 
 
 def test_times_are_utc(made):

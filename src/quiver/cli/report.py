@@ -51,7 +51,7 @@ def report(
     spark = start_session("quiver report")
     try:
         with TemporaryDirectory(prefix="quiver-report-") as place:
-            with directory.opened(data) as queue:
+            with directory.looked_into(data) as queue:
                 evidence = gather(spark, queue, Path(place))
             made = make(evidence, start, end)
     finally:
