@@ -35,10 +35,10 @@ def start_session(name: str, settings: Mapping[str, str] | None = None) -> "Spar
     chosen: dict[str, Any] = SETTINGS | dict(settings or {})
     if SUBMITTED not in os.environ:
         provide_java()
-        os.environ.setdefault(
-            "PYSPARK_PYTHON", sys.executable
-        )  # the workers', not the PATH's python3
+        # Workers run our Python, and not the python3 of the PATH.
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
         if chosen.setdefault("spark.master", "local[*]").startswith("local"):
+            chosen.setdefault("spark.sql.shuffle.partitions", str(os.cpu_count()))  # not 200
             os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # nobody else has to reach it
     spark = SparkSession.builder.appName(name).config(map=chosen).getOrCreate()
     register(spark)

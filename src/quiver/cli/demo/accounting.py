@@ -82,6 +82,7 @@ class Analysis:
     parquet: int = 0  # orders in files
     topic: int = 0  # orders in the topic of results
     refused: int = 0  # orders among the pipeline's dead letters
+    report: str = ""  # its page
     problems: list[str] = field(default_factory=list)
 
 

@@ -1,7 +1,7 @@
-"""The last chapter: the orders flow through Spark.
+"""The last chapter: the orders flow through Spark, and a report tells how the queue did.
 
-By a command of `quiver`, run as a user would run it; what Spark has to say goes to a file. What it made is
-counted here, without Spark: the rows in Parquet and the messages, against the orders.
+Both are commands of `quiver`, run as a user would run them; what Spark has to say goes to a file. What the
+pipeline made is counted here, without Spark: the rows in Parquet and the messages, against the orders.
 """
 
 import json
@@ -75,10 +75,11 @@ class Analyst:
             _demand_spark()
         except quiver.ExtraMissing as missing:
             self.analysis.skipped = str(missing)
-            self._screen.say(f"the pipeline is skipped: {missing}")
+            self._screen.say(f"the pipeline and the report are skipped: {missing}")
             return self.analysis
         began = time.monotonic()
         self._run_the_pipeline(orders)
+        self._write_the_report()
         self.analysis.seconds = round(time.monotonic() - began, 1)
         return self.analysis
 
@@ -93,8 +94,8 @@ class Analyst:
         found.messages = sum(batch["stages"]["extract"]["rows_out"] for batch in batches)
         self._count(orders)
         self._screen.say(
-            f"{found.messages:,} messages, each order once: {found.parquet:,} in Parquet and "
-            f"{found.topic:,} in the topic {INVOICES}; {found.refused:,} refused, for their address"
+            f"{found.messages:,} messages read: {found.parquet:,} orders are in Parquet files, "
+            f"{found.topic:,} in the topic {INVOICES}, {found.refused:,} were refused for their address"
         )
 
     def _count(self, orders: Collection[str]) -> None:
@@ -109,20 +110,29 @@ class Analyst:
             if Counter(there) != due:
                 found.problems.append(f"{where} has not each of {len(due)} orders once")
 
+    def _write_the_report(self) -> None:
+        report = self._folder / "report"
+        self._screen.say("quiver report")
+        self._screen.show_report(
+            self._quiver("report", "--data", str(self._queue), "--out", str(report))
+        )
+        self.analysis.report = str(report / "index.html")
+
     def _quiver(self, *words: str) -> str:
         log = self._folder / "spark.log"
-        with log.open("ab") as said:
-            done = subprocess.run(
-                [sys.executable, "-m", "quiver.cli", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=said,
-                text=True,
-                timeout=COMMAND_SECONDS_MAX,
-                check=False,
-            )
-        if done.returncode:
-            raise CommandFailed(f"quiver {words[0]} ended with {done.returncode}; see {log}")
+        try:
+            with log.open("ab") as said:
+                done = subprocess.run(
+                    [sys.executable, "-m", "quiver.cli", *words],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=said,
+                    text=True,
+                    timeout=COMMAND_SECONDS_MAX,
+                    check=True,
+                )
+        except subprocess.SubprocessError as error:
+            raise CommandFailed(f"quiver {words[0]} failed; what it said is in {log}") from error
         return done.stdout
 
 

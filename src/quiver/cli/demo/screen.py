@@ -104,6 +104,11 @@ class Screen:
         self._console.print()
         self._show_verdict(account)
 
+    def show_report(self, summary: str) -> None:
+        """What `quiver report` has printed."""
+        self._console.print()
+        self._print(Text(summary.rstrip()))
+
     def show_end(self, account: Account) -> None:
         """What Spark found wrong, if anything, and what to try next."""
         for problem in account.analysis.problems if account.analysis else ():
