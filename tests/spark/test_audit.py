@@ -6,9 +6,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-import quiver.spark.analytics.audit as rules
+import quiver.spark.analytics.auditing as rules
 from quiver.batches.ledger import SCHEMA
-from quiver.spark.analytics.audit import audit, between
+from quiver.spark.analytics.auditing import audit, between
 from quiver.spark.analytics.evidence import Evidence, gather
 from quiver.testing import VirtualClock
 from tests.contract.doors import SyncDoor

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from quiver.spark.analytics.audit import audit
+from quiver.spark.analytics.auditing import audit
 from quiver.spark.analytics.evidence import Evidence
-from quiver.spark.analytics.figures import figures
+from quiver.spark.analytics.measuring import figures
 from quiver.spark.analytics.page import page
 from quiver.spark.analytics.plots import plots
 

@@ -9,7 +9,7 @@ from pyspark.sql import Window
 from pyspark.sql import functions as f
 
 from quiver.spark.analytics import pieces
-from quiver.spark.analytics.audit import between
+from quiver.spark.analytics.auditing import between
 from quiver.spark.analytics.evidence import Evidence
 from quiver.spark.analytics.stays import services, stays
 
