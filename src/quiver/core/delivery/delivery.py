@@ -1049,7 +1049,10 @@ class Delivery:
         waiting = merge([gap for view in views for gap in view.unheld(ranges)])
         for view in views:
             view.expire(ranges, self.now_ms)
-        for start, end in subtract(ranges, waiting):  # nobody was waiting for these
+        held = merge([range_ for view in views for range_ in view.held_ranges()])
+        for start, end in subtract(
+            ranges, subtract(waiting, held)
+        ):  # nobody waits, or one holds them
             topic.ledger.add(Event.EXPIRED, topic.name, at, start, end)
         for start, end in ranges:
             if end > partition.first:
