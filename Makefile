@@ -45,7 +45,7 @@ compiled: $(STAMP)
 	@$(BIN)/python -m compileall -q src tests  # once, not by each of the processes that tests start
 
 test: compiled  ## every test that is not slow
-	$(BIN)/python -m pytest -m 'not slow' -n auto --dist worksteal $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m 'not slow' -n auto --dist loadgroup $(PYTEST_FLAGS)
 
 process: compiled  ## real processes and crashes, SQS clients, and Spark: minutes
 	$(BIN)/python -m pytest -m 'slow or process' --timeout=1200 $(PYTEST_FLAGS)

@@ -28,11 +28,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 @pytest.hookimpl(trylast=True)  # after those who mark
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Spark's tests come first, so that one process runs them all, in one session.
-
-    xdist gives each process a run of tests; who has done his takes some from the end of another's.
-    """
-    items.sort(key=lambda item: item.get_closest_marker("spark") is None)
+    """Tests that share something dear, which one process runs, come first: they take longest."""
+    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
 
 
 @pytest.fixture(autouse=True)
@@ -76,6 +73,7 @@ def open_files(roots: tuple[str, ...]) -> set[tuple[int, str]]:
             target = str(descriptor.readlink())
         except OSError:  # the descriptor of the listing itself is gone by now
             continue
-        if target.startswith(tuple(f"{root}/" for root in roots)):
+        ours = "/site-packages/" not in target  # fonts, which matplotlib keeps open
+        if ours and target.startswith(tuple(f"{root}/" for root in roots)):
             found.add((int(descriptor.name), target))
     return found

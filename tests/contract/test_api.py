@@ -11,8 +11,8 @@ AsyncConsumer AsyncDelivery AsyncDeliveryBatch AsyncMember AsyncProducer AsyncQu
 BehindRetention Consumer CorruptLedger CorruptLog CorruptSegment Delivery DeliveryBatch
 DirectoryInUse DiskFull ExtraMissing Forbidden GroupNotFound GroupStats InvalidBatch InvalidRequest
 LimitExceeded Member MemberFenced Message MessageNotFound MessageTooLarge Origin OutcomeUnknown
-Overloaded Overview Placed Producer ProducerFailed ProducerFenced Published Queue QueueClosed
-QueueFull QuiverError QuotaExceeded ReadOnly ReceiptError ReceiptExpired ReceiptInvalid Record
+Overloaded Overview PipelineFailed Placed Producer ProducerFailed ProducerFenced Published Queue
+QueueClosed QueueFull QuiverError QuotaExceeded ReadOnly ReceiptError ReceiptExpired ReceiptInvalid Record
 RequestError Retry Sealed SealedFile Sent SentBatch SentBatches Staged StorageError StorageFailed
 StorageStats TopicExists TopicNotFound TopicPolicy TopicStats Transaction Unauthenticated
 UnavailableError Unreachable UnreadableMessages UnsupportedFormat connect connect_async once retry

@@ -13,6 +13,6 @@ pytestmark = pytest.mark.usefixtures("spark")  # what a page starts is this one,
 @pytest.mark.parametrize("page", pages(spark=True), ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_works_as_shown(page: Path, workplace: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(workplace)
+    for other in workplace.iterdir():  # of a page before
+        shutil.rmtree(other) if other.is_dir() else other.unlink()
     run_page(page)
-    for made in workplace.iterdir():
-        shutil.rmtree(made) if made.is_dir() else made.unlink()

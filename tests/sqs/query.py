@@ -38,7 +38,9 @@ class Query:
         self._connection.request(method, path, body, headers or {})
         answer = self._connection.getresponse()
         found = {name.lower(): value for name, value in answer.getheaders()}
-        return answer.status, found, answer.read()
+        content = answer.read()
+        self._connection.close()  # it may be long until the next request
+        return answer.status, found, content
 
     def __call__(self, action: str, path: str = "/", **fields: Any) -> ET.Element:
         """The result of an action; dots in names of fields are written as `__`."""
