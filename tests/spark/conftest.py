@@ -38,12 +38,10 @@ SETTINGS = {
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # jobs of seconds gain nothing from more
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        if here in item.path.parents:
-            item.add_marker(pytest.mark.spark)
-            item.add_marker(pytest.mark.xdist_group("spark"))
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Here already, and not when all are collected: xdist looks at the groups before."""
+    item.add_marker(pytest.mark.spark)
+    item.add_marker(pytest.mark.xdist_group("spark"))  # one process, one session
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ def reasons(queue, topic: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_a_row_comes_once_through_restarts_and_bad_ones_as_often_as_they_came(
     spark, queue, topic, told
 ):
