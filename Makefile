@@ -45,7 +45,8 @@ compiled: $(STAMP)
 	@$(BIN)/python -m compileall -q src tests  # once, not by each of the processes that tests start
 
 test: compiled  ## every test that is not slow
-	$(BIN)/python -m pytest -m 'not slow' -n auto --dist loadgroup $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m 'not slow and not spark' -n auto --dist worksteal $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m 'spark and not slow' $(PYTEST_FLAGS)  # in one session
 
 process: compiled  ## real processes and crashes, SQS clients, and Spark: minutes
 	$(BIN)/python -m pytest -m 'slow or process' --timeout=1200 $(PYTEST_FLAGS)

@@ -26,12 +26,6 @@ def pytest_xdist_auto_num_workers() -> int:
     return 2 * (os.cpu_count() or 1)
 
 
-@pytest.hookimpl(trylast=True)  # after those who mark
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that share something dear, which one process runs, come first: they take longest."""
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group") is None)
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_left_behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Fail a test that leaves a thread running or a file of a temporary directory open.

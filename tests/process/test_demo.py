@@ -19,7 +19,7 @@ from quiver.cli.demo.couriers import Tally
 from quiver.cli.demo.screen import Screen
 from quiver.spark import session
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(1_000), pytest.mark.xdist_group("demo")]
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.timeout(1_000)]
 
 SECONDS_MAX = 900  # about a minute on an idle machine; the demo's own waits are bounded as well
 COMMAND = [sys.executable, "-m", "quiver.cli.demo"]

@@ -39,9 +39,7 @@ JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # jobs of seconds gain nothing
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Here already, and not when all are collected: xdist looks at the groups before."""
     item.add_marker(pytest.mark.spark)
-    item.add_marker(pytest.mark.xdist_group("spark"))  # one process, one session
 
 
 @pytest.fixture(scope="session")
