@@ -76,7 +76,7 @@ def die_at_every_call(base: Path, step: int, first: int = 1) -> tuple[int, int]:
 
 
 def test_a_process_that_dies_at_some_of_its_calls_loses_nothing(tmp_path):
-    killed, confirmed = die_at_every_call(tmp_path, step=135, first=4)
+    killed, confirmed = die_at_every_call(tmp_path, step=60, first=4)
     assert confirmed > killed, "there was something to lose"
 
 
