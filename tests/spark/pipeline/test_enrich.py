@@ -9,6 +9,8 @@ from tests.spark.pipeline.test_run import bodies, order, run, send, told
 
 __all__ = ["told"]  # a fixture
 
+pytestmark = pytest.mark.slow  # several queries each
+
 
 def reasons(queue, topic: str) -> dict[str, str]:
     return {
@@ -17,7 +19,6 @@ def reasons(queue, topic: str) -> dict[str, str]:
     }
 
 
-@pytest.mark.slow
 def test_a_row_comes_once_through_restarts_and_bad_ones_as_often_as_they_came(
     spark, queue, topic, told
 ):
@@ -100,7 +101,6 @@ def test_another_stream_is_waited_for(spark, queue, topic, told):
     assert reasons(queue, topic).keys() == {"bad order", "bad payment"}
 
 
-@pytest.mark.slow
 def test_another_stream_is_not_waited_for_for_ever(spark, queue, topic, told):
     payments = with_payments(told, topic, "10ms")
     queue.create_topic(topic, retention="forever")
