@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import Timer
 
 from quiver import Queue
 from quiver.testing import VirtualClock
@@ -35,17 +36,33 @@ def start(words: list[str]) -> subprocess.Popen[str]:
     )
 
 
-def kill_after(worker: subprocess.Popen[str], path: Path, seconds: float) -> tuple[str, str]:
-    """Let it work for so long once it has begun to open `path`, kill it; return all that it said."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not has_taken(worker, path) and worker.poll() is None and time.monotonic() < deadline:
+def kill_after(
+    worker: subprocess.Popen[str], path: Path, lines: int, kind: str = ""
+) -> tuple[str, str]:
+    """Kill it once it has taken `path`, said so many lines, and one of that kind; return them all.
+
+    Work is counted, not time: a slow machine takes longer, and crashes in the same places.
+    """
+    assert worker.stdout is not None
+    assert worker.stderr is not None
+    watchdog = Timer(PATIENCE_SECONDS, os.killpg, (worker.pid, signal.SIGKILL))
+    watchdog.start()
+    heard: list[str] = []
+    while not has_taken(worker, path) and worker.poll() is None:
         time.sleep(0.005)
-    try:
-        said = worker.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
+    while len(heard) < lines or not any(line.startswith(kind) for line in heard):
+        line = worker.stdout.readline()
+        if not line:  # it ended by itself, or the watchdog ended it
+            break
+        heard.append(line)
+    else:
         os.killpg(worker.pid, signal.SIGKILL)
-        return worker.communicate(timeout=PATIENCE_SECONDS)
-    raise AssertionError(f"the worker ended by itself: {said[1][-3_000:]}")
+    watchdog.cancel()
+    with worker:  # not communicate(): it would pass over what is read ahead already
+        heard += worker.stdout
+        complaints = worker.stderr.read()
+    assert worker.returncode == -signal.SIGKILL, f"it ended by itself: {complaints[-3_000:]}"
+    return "".join(heard), complaints
 
 
 def has_taken(worker: subprocess.Popen[str], path: Path) -> bool:
