@@ -4,6 +4,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.util import find_spec
 from itertools import count
 from pathlib import Path
@@ -25,6 +26,7 @@ UNIT = "rows/s"
 TOPIC = "orders"
 PARTITIONS = 4
 SENT = 10_000  # in a batch: what Spark takes at a time, too
+BATCHES_MADE = 10
 CORES = 2
 SETTINGS = {
     "spark.driver.memory": "2g",
@@ -246,7 +248,7 @@ class Bench:
 
     def _client_sends(self, queue: quiver.Queue) -> None:
         for at in range(0, self._rows, SENT):
-            queue.send_batch("batches", content(at % (10 * SENT)))
+            queue.send_batch("batches", content(at))
 
     def _producer_sends(self, queue: quiver.Queue) -> None:
         rows = content(0).to_pylist()
@@ -284,17 +286,20 @@ class Bench:
         return [float(each.durationMs["triggerExecution"]) for each in done[1 : batches + 1]]
 
 
-_CONTENT: dict[int, pa.RecordBatch] = {}
-
-
 def content(at: int) -> pa.RecordBatch:
-    """The batch of messages that begins with number `at`; bodies repeat, keys do not all."""
-    number = at % (10 * SENT)
-    if number not in _CONTENT:
-        _CONTENT[number] = pa.record_batch(
+    """The batch of messages that begins with number `at`; after a hundred thousand they repeat."""
+    return _batches()[at // SENT % BATCHES_MADE]
+
+
+@cache
+def _batches() -> list[pa.RecordBatch]:
+    made = bodies(BATCHES_MADE * SENT)
+    return [
+        pa.record_batch(
             {
-                "key": [f"c-{(number + row) % 5_000}" for row in range(SENT)],
-                "body": pa.array(bodies(SENT), pa.binary()),
+                "key": [f"c-{row % 5_000}" for row in range(at, at + SENT)],
+                "body": pa.array(made[at : at + SENT], pa.binary()),
             }
         )
-    return _CONTENT[number]
+        for at in range(0, len(made), SENT)
+    ]
