@@ -32,6 +32,7 @@ from quiver.client.results import (
 )
 from quiver.client.sync import Consumer, Member, Producer, Queue, Transaction
 from quiver.errors import (
+    AnotherRun,
     BehindRetention,
     CorruptLedger,
     CorruptLog,
@@ -79,6 +80,7 @@ from quiver.model.topic import Retry, TopicPolicy
 __version__ = "0.1.0"
 
 __all__ = [
+    "AnotherRun",
     "AsyncConsumer",
     "AsyncDelivery",
     "AsyncDeliveryBatch",

@@ -72,6 +72,12 @@ class InvalidBatch(InvalidRequest):
     code = "invalid_batch"
 
 
+class AnotherRun(InvalidRequest):
+    """An application publishes batches in another run than before, so their numbers mean others."""
+
+    code = "another_run"
+
+
 class TopicNotFound(RequestError):
     """There is no topic of that name."""
 

@@ -267,8 +267,9 @@ SPARK_QUEUES_MAX: Final = 8  # that one Python worker keeps open
 SPARK_IDLE_SECONDS: Final = 0.05  # a stream with nothing to read waits so long before it asks again
 SPARK_STAGE_BYTES: Final = 16 * MIB  # of rows that one request of a task stages
 SPARK_OWN_SECONDS: Final = 30.0  # in which a driver gets hold of a directory that it writes to
+SPARK_FULL_SECONDS: Final = 600.0  # for which a driver waits for room in a topic that it writes to
 SPARK_LEASE_ROWS: Final = 10_000  # of a batch in queue mode, unless the query says otherwise
-SPARK_POLL_SECONDS: Final = 0.5  # for which a query in queue mode waits for messages at a time
+SPARK_POLL_SECONDS: Final = 0.5  # for which a query waits for messages, or for room, at a time
 
 # -- pipelines on Spark ----------------------------------------------------------------------------
 PIPELINE_BATCH_ROWS: Final = 100_000  # of a topic, taken by one batch: more makes it wait longer

@@ -6,6 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+from quiver.errors import InvalidRequest
 from quiver.spark import rows
 from quiver.spark.leasing import LeasingReader
 from quiver.spark.options import Options
@@ -126,6 +127,23 @@ def test_what_a_group_was_put_back_to_is_processed_again(url, queue, topic, here
         second = reader.latestOffset(first, ReadMaxRows(10))
         assert second["runs"] == first["runs"]
         assert queue.groups(topic)["spark"].acked == 0
+    finally:
+        reader.stop()
+
+
+def test_a_topic_that_was_made_anew_is_said(url, queue, topic, here):
+    fill(queue, topic, count=2)
+    options = Options.of({"url": url, "topic": topic, "group": "spark"})
+    reader, later = (LeasingReader(options, rows.wanted(rows.MESSAGES, "messages")) for _ in "ab")
+    try:
+        leased = reader.latestOffset({"leases": 0}, ReadMaxRows(10))
+        queue.delete_topic(topic)
+        fill(queue, topic, count=2)
+        with pytest.raises(InvalidRequest, match="new checkpoint"):  # its rows are others now
+            later.partitions({"leases": 0}, leased)
+        with pytest.raises(InvalidRequest, match="new checkpoint"):
+            reader.latestOffset(leased, ReadMaxRows(10))
+        assert queue.groups(topic)["spark"].ready == 2
     finally:
         reader.stop()
 

@@ -4,6 +4,11 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
 import quiver
+from quiver.spark import rows
+from quiver.spark.options import Options
+from quiver.spark.reading import MessagesReader, replay
+from quiver.spark.spans import Share, Span
+from tests.server.nodes import start_node
 from tests.spark.frames import assert_same, expected, load, moment, varied
 
 
@@ -104,6 +109,35 @@ def test_the_ledger_is_a_table(spark, queue, url, topic):
         load(spark, url, topic, table="ledger", start=5).collect()
     every = spark.read.format("quiver").options(url=url, table="ledger").load()
     assert every.where(f"topic = '{topic}'").count() == wanted.num_rows
+
+
+def test_messages_that_cannot_be_read_end_the_job_and_do_not_just_lack(tmp_path, here):
+    with quiver.connect(tmp_path / "data") as queue:
+        queue.create_topic("t", retention="forever")
+        for body in (b"a", b"b", b"c"):
+            queue.send("t", body)
+            queue.seal()
+    damaged = sorted(tmp_path.glob("data/t@*.parquet"))[1]
+    damaged.write_bytes(b"PAR1" + bytes(len(damaged.read_bytes()) - 4))
+    share = Share((Span(0, 0, 3),))
+    with start_node(tmp_path) as node:
+        for url in (str(tmp_path / "data"), f"quiver://127.0.0.1:{node.port}"):
+            options = Options.of({"url": url, "topic": "t"})
+            with pytest.raises(quiver.CorruptSegment, match="1 messages were left out"):
+                list(replay(options, rows.wanted(rows.MESSAGES, "messages"), share))
+
+
+def test_what_retention_takes_between_plan_and_task_ends_the_job(tmp_path, queue, url, topic, here):
+    queue.create_topic(topic, retention="forever")
+    queue.send_batch(topic, [b"x" * 1_000_000] * 5)
+    options = Options.of({"url": url, "topic": topic})
+    schema = rows.wanted(rows.MESSAGES, "messages")
+    (share,) = MessagesReader(options, schema).partitions()
+    assert isinstance(share, Share)
+    queue.alter_topic(topic, retention="2MB")
+    queue.send(topic, b"y")
+    with pytest.raises(quiver.InvalidRequest, match="retention was faster"):
+        list(replay(options, schema, share))
 
 
 def test_what_is_wrong_is_said_in_words(spark, url):

@@ -5,15 +5,18 @@ import time
 from datetime import UTC, datetime, timedelta
 from threading import Timer
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.functions import col, when
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, StructField, StructType
 
 import quiver
 from quiver import limits
-from quiver.errors import DirectoryInUse
-from quiver.spark.writing import owned
+from quiver.errors import DirectoryInUse, QueueFull
+from quiver.spark.options import Options
+from quiver.spark.writing import BatchWriter, owned
 from tests.spark.dying import STEPS, DyingSource, die
 
 SOON = datetime.now(UTC).replace(microsecond=0) + timedelta(days=1)
@@ -109,7 +112,7 @@ def test_without_a_batch_the_same_again_is_nothing_and_something_else_is_refused
     write(numbers(spark, 0, 10), place, topic, application="etl")
     write(numbers(spark, 0, 10).repartition(3), place, topic, application="etl")
     with pytest.raises(PySparkException, match="option batch"):
-        write(numbers(spark, 0, 11), place, topic, application="etl")
+        write(numbers(spark, 10, 20), place, topic, application="etl")  # as many and as long
     assert made() == texts(0, 10)
 
 
@@ -158,6 +161,23 @@ def test_a_directory_in_use_is_waited_for_and_then_named(tmp_path, monkeypatch):
         monkeypatch.setattr(limits, "SPARK_OWN_SECONDS", 30.0)
         Timer(0.2, queue.close).start()
         owned(tmp_path).close()
+
+
+def test_room_in_a_full_topic_is_waited_for(url, queue, topic, monkeypatch, here):
+    queue.create_topic(topic, max_backlog=2)
+    queue.create_group(topic, "g")
+    queue.send_batch(topic, [b"a", b"b"])
+    options = Options.of({"url": url, "topic": topic})
+    writer = BatchWriter(options, StructType([StructField("body", BinaryType())]), overwrite=False)
+    rows = pa.record_batch({"body": [b"c", b"d"]})
+    staged: list[WriterCommitMessage | None] = [writer.write(iter([rows]))]
+    monkeypatch.setattr(limits, "SPARK_FULL_SECONDS", 0)
+    with pytest.raises(QueueFull):
+        writer.commit(staged)
+    monkeypatch.setattr(limits, "SPARK_FULL_SECONDS", 60)
+    Timer(0.2, lambda: queue.receive_arrow(topic, "g", max_messages=2).ack()).start()
+    writer.commit(staged)
+    assert [one.body for one in queue.receive(topic, "g", max_messages=9)] == [b"c", b"d"]
 
 
 def test_what_nobody_took_is_swept_from_a_directory_after_a_day(spark, tmp_path):

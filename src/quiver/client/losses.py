@@ -1,28 +1,11 @@
-"""Telling a caller what retention has taken, as Python warnings at the caller's own line."""
+"""Telling a caller what retention has taken."""
 
-import sys
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from datetime import timedelta
 
 from quiver.errors import BehindRetention
 from quiver.model.commands import Position
 from quiver.model.units import EPOCH
-
-_collected: ContextVar[list[BehindRetention] | None] = ContextVar("_collected", default=None)
-
-
-@contextmanager
-def collected() -> Iterator[list[BehindRetention]]:
-    """Warnings of this task, not given but listed: for a node, whose callers are elsewhere."""
-    found: list[BehindRetention] = []
-    token = _collected.set(found)
-    try:
-        yield found
-    finally:
-        _collected.reset(token)
+from quiver.notices import warn
 
 
 def lost(topic: str, group: str, count: int) -> None:
@@ -55,17 +38,3 @@ def behind(topic: str, group: str, position: Position, starts: tuple[tuple[int, 
                 group,
             )
         )
-
-
-def warn(warning: BehindRetention) -> None:
-    """Warn at the first line that is not Quiver's."""
-    found = _collected.get()
-    if found is not None:
-        found.append(warning)
-        return
-    level = 2
-    frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("quiver."):
-        frame = frame.f_back
-        level += 1
-    warnings.warn(warning, stacklevel=level)

@@ -6,7 +6,6 @@ no clock and no chance of its own, so that a test can drive it, crash it and ope
 """
 
 import gc
-import warnings
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from quiver import limits
+from quiver import limits, notices
 from quiver.batches import codec as batch_codec
 from quiver.batches import sealed
 from quiver.batches.codec import BytesLike
@@ -148,22 +147,24 @@ class Source:
         Who must have `some` gets the error if there are none.
         """
         damage: CorruptSegment | CorruptLog | None = None
-        found = wanted = 0
-        for part, where in self._parts:
-            wanted += part.count
-            try:
-                for piece in self._read(part, where):
-                    yield piece
-                    found += piece.part.count
-            except (CorruptSegment, CorruptLog) as error:
-                damage = error
-        if damage is not None:
-            if some and not found:
+        found = missing = 0
+        try:
+            for part, where in self._parts:
+                before = found
+                try:
+                    for piece in self._read(part, where):
+                        found += piece.part.count
+                        yield piece
+                except (CorruptSegment, CorruptLog) as error:
+                    damage = error
+                    missing += part.count - (found - before)
+            if damage is not None and some and not found:
                 raise damage
-            text = (
-                f"{wanted - found:,} messages were left out, because they cannot be read: {damage}"
-            )
-            warnings.warn(UnreadableMessages(text), stacklevel=2)
+        finally:  # also for who has had enough before the end
+            if missing and (found or not some):
+                notices.warn(UnreadableMessages(
+                    f"{missing:,} messages were left out, because they cannot be read: {damage}"
+                ))  # fmt: skip
 
     def _read(self, part: Slice, where: Where) -> Iterator[Piece]:
         match where:

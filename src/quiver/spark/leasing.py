@@ -28,8 +28,8 @@ from quiver import limits
 from quiver.client.remote.address import is_address
 from quiver.client.results import DeliveryBatch, Lease
 from quiver.client.sync import Queue
-from quiver.errors import InvalidRequest, QuiverError, ReceiptExpired
-from quiver.spark import connections, rows
+from quiver.errors import InvalidRequest, QuiverError, ReceiptExpired, ReceiptInvalid
+from quiver.spark import connections, reading, rows
 from quiver.spark.options import Options
 
 Offset: TypeAlias = dict[str, Any]  # how many leases there were, and the last of them
@@ -102,6 +102,8 @@ class LeasingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """A task for each partition of the topic. After a restart, hold what is held yet."""
         if self._keeper is None:
+            if reading.found(self._queue, self._options.topic_name)[0] != end["topic"]:
+                raise self._made_anew()
             self._keep(end).extend()
         return [Leased(int(part), tuple(map(tuple, runs))) for part, runs in end["runs"].items()]
 
@@ -160,6 +162,14 @@ class LeasingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for at in range(start, end)
             }
             self._done = {place: attempts[place] for place in error.refused}
+        except ReceiptInvalid:
+            raise self._made_anew() from None
+
+    def _made_anew(self) -> InvalidRequest:
+        return InvalidRequest(
+            f"topic {self._options.topic!r} or group {self._group!r} was made anew since the query "
+            "leased its last rows: give the query a new checkpoint"
+        )
 
     def _new(self, got: DeliveryBatch) -> pa.Table:
         """What is to be processed of what was received: all, but for what has been.

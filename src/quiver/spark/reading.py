@@ -1,14 +1,13 @@
 """Batch reads: a plan of offsets made at one moment, and tasks that replay them."""
 
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from quiver.client import losses
-from quiver.client.sync import Queue
-from quiver.errors import CorruptSegment, InvalidRequest, UnreadableMessages
+from quiver import notices
+from quiver.client.sync import Queue, run
+from quiver.errors import CorruptSegment, InvalidRequest
 from quiver.spark import connections, rows, spans
 from quiver.spark.options import Options, Spot
 from quiver.spark.spans import Bounds, Share, Span
@@ -67,25 +66,35 @@ def _time(spot: Spot | None, option: str, nothing: str) -> str | None:
 
 
 def replay(options: Options, schema: pa.Schema, share: Share) -> Iterator[pa.RecordBatch]:
-    """The messages of a share that are still there."""
+    """The messages of a share. Nobody sees a task's warnings: what it cannot read is an error."""
     queue, topic = connections.reading(options.url), options.topic_name
     for number, start, end in share.spans:
-        for table in whole(queue.read_arrow(topic, offset=start, end=end, partition=number)):
+        with notices.collected() as told:
+            tables = queue.read_arrow(topic, offset=start, end=end, partition=number)
+        if told:
+            raise InvalidRequest(
+                f"retention was faster than this job: {told[0]}. Run it again, and keep messages longer"
+            )
+        for table in whole(tables):
             yield rows.converted(table, schema, topic)
 
 
 def whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The tables; where a read leaves out what is damaged, an error: nobody sees a task's warnings."""
+    """The tables; where a read leaves out what is damaged, an error."""
     while True:
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("error", UnreadableMessages)
-                table = next(tables, None)
-        except UnreadableMessages as damage:
-            raise CorruptSegment(str(damage)) from None
+        with notices.collected() as told:
+            table = next(tables, None)
+        if told:
+            raise CorruptSegment(str(told[0]))
         if table is None:
             return
         yield table
+
+
+def found(queue: Queue, topic: str) -> tuple[int, Bounds]:
+    """The number of a topic, and what it holds."""
+    number, starts, ends = run(queue._flows.read_start(topic))
+    return number, {part: (starts[part], ends[part]) for part in starts}
 
 
 def bounded(queue: Queue, topic: str, options: Options, held: Bounds) -> Bounds:
@@ -109,10 +118,10 @@ def lost(queue: Queue, topic: str, at: Mapping[int, int], held: Bounds) -> int:
     count = 0
     for number, (first, _) in held.items():
         if at.get(number, first) < first:
-            with losses.collected() as told:
+            with notices.collected() as told:
                 queue.offsets(topic, offset=at[number], partition=number)
-            for warning in told:
-                losses.warn(warning)
+            for notice in told:
+                notices.warn(notice)
             count += first - at[number] if told else 0
     return count
 

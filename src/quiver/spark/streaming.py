@@ -1,7 +1,8 @@
 """Streaming reads: the checkpoint has the offset up to which each partition was read.
 
-An offset of Spark is a map, `{"0": 17, "1": 23}`, as the option `start` takes it. Once retention has
-dropped messages before the query came to them, it also says how many offsets were skipped: "lost".
+An offset of Spark is a map, `{"0": 17, "1": 23, "topic": 4}`: by partition, as the option `start` takes
+it, with the number of the topic, which another one of its name does not have. Once retention has dropped
+messages before the query came to them, it also says how many offsets were skipped: "lost".
 """
 
 import json
@@ -27,6 +28,7 @@ from quiver.spark.reading import bytes_per_offset, replay
 from quiver.spark.spans import Bounds, Share, Span
 
 LOST = "lost"
+TOPIC = "topic"
 
 
 class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -42,10 +44,11 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._schema = schema
         self._until: dict[int, int] | None = None  # where a query that reads what is there ends
         self._known: Bounds = {}  # what the topic held when it was asked last
+        self._number = 0  # of the topic
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name, as all of these
         queue, topic = connections.reading(self._options.url), self._options.topic_name
-        return _written(reading.started(queue, topic, self._options.start, self._held()), 0)
+        return self._written(reading.started(queue, topic, self._options.start, self._held()))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         if self._options.max_rows is not None:
@@ -59,12 +62,12 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Where the next batch ends; an idle query asks all the time, and is made to wait a little."""
-        at, lost = _read(start)
+        at, lost = _read(start), start.get(LOST, 0)
         held = self._held()
         if self._until is None and all(at.get(part) == end for part, (_, end) in held.items()):
             time.sleep(limits.SPARK_IDLE_SECONDS)
             held = self._held()
-        self._demand_ahead(at, held)
+        self._demand_same(start, held)
         begin = {number: max(at.get(number, first), first) for number, (first, _) in held.items()}
         ends = {number: end for number, (_, end) in held.items()}
         if self._until is not None:
@@ -72,17 +75,17 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         most = None if isinstance(limit, ReadAllAvailable) else self._most(held)
         queue, topic = connections.reading(self._options.url), self._options.topic_name
         lost += reading.lost(queue, topic, at, held)
-        return _written(spans.advanced(begin, ends, most), lost)
+        return self._written(spans.advanced(begin, ends, most), lost)
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802
         held = self._known or self._held()
-        return _written({number: end for number, (_, end) in held.items()}, 0)
+        return self._written({number: end for number, (_, end) in held.items()})
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         queue, topic = connections.reading(self._options.url), self._options.topic_name
-        (begin, _), (until, _) = _read(start), _read(end)
+        begin, until = _read(start), _read(end)
         held = self._known or self._held()
-        self._demand_ahead(until, held)
+        self._demand_same(end, held)
         wanted = [
             Span(number, max(begin.get(number, 0), first), until.get(number, first))
             for number, (first, _) in held.items()
@@ -95,7 +98,7 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _held(self) -> Bounds:
         queue = connections.reading(self._options.url)
-        self._known = queue.offsets(self._options.topic_name)
+        self._number, self._known = reading.found(queue, self._options.topic_name)
         return self._known
 
     def _most(self, held: Bounds) -> int | None:
@@ -108,16 +111,18 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
             bounds.append(max(int(options.max_bytes / max(density, 1)), 1))
         return min(bounds, default=None)
 
-    def _demand_ahead(self, at: Mapping[int, int], held: Bounds) -> None:
+    def _demand_same(self, offset: Mapping[str, int], held: Bounds) -> None:
         """Spark would read a topic that was made anew from wherever its checkpoint is."""
-        for number in at:
-            _, end = held.get(number, (0, 0))
-            if at[number] > end:
-                raise InvalidRequest(
-                    f"partition {number} of topic {self._options.topic!r} ends at offset {end}, and the "
-                    f"query has read up to {at[number]}: the topic was made anew, so give the query a "
-                    "new checkpoint"
-                )
+        anew = offset.get(TOPIC, self._number) != self._number
+        if anew or any(at > held.get(number, (0, 0))[1] for number, at in _read(offset).items()):
+            raise InvalidRequest(
+                f"the query has read another topic {self._options.topic!r}, before this one was made or "
+                "put back from a copy: give the query a new checkpoint"
+            )
+
+    def _written(self, offsets: Mapping[int, int], lost: int = 0) -> dict[str, int]:
+        made = {str(number): at for number, at in sorted(offsets.items())}
+        return {**made, TOPIC: self._number, **({LOST: lost} if lost else {})}
 
 
 def lag(progress: Any) -> int | None:
@@ -126,16 +131,11 @@ def lag(progress: Any) -> int | None:
     for source in json.loads(progress.json)["sources"]:
         if not source.get("latestOffset"):
             return None
-        latest, reached = source["latestOffset"], source["endOffset"]
+        latest, reached = _read(source["latestOffset"]), _read(source["endOffset"])
         count += sum(end - reached.get(number, 0) for number, end in latest.items())
     return count
 
 
-def _written(offsets: Mapping[int, int], lost: int) -> dict[str, int]:
-    made = {str(number): at for number, at in sorted(offsets.items())}
-    return {**made, LOST: lost} if lost else made
-
-
-def _read(offset: Mapping[str, int]) -> tuple[dict[int, int], int]:
-    places = {int(number): at for number, at in offset.items() if number != LOST}
-    return places, offset.get(LOST, 0)
+def _read(offset: Mapping[str, int]) -> dict[int, int]:
+    """The places in partitions."""
+    return {int(name): at for name, at in offset.items() if name.isdecimal()}

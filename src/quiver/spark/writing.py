@@ -15,12 +15,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, Final, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
     DataSourceArrowWriter,
@@ -36,7 +36,7 @@ from quiver.client.connect import connect
 from quiver.client.remote.address import is_address
 from quiver.client.results import Staged
 from quiver.client.sync import Queue
-from quiver.errors import DirectoryInUse, InvalidRequest, QuiverError
+from quiver.errors import AnotherRun, DirectoryInUse, InvalidRequest, QueueFull, QuiverError
 from quiver.model.commands import UNNAMED
 from quiver.model.replies import Published
 from quiver.node.clock import SystemClock
@@ -50,6 +50,7 @@ GIVEN: Final = ("topic", "partition", "offset", "created_at", "attempt", "id", "
 # Names that Spark uses inside, which a test watches.
 QUERY_PROPERTY: Final = "sql.streaming.queryId"
 BATCH_PROPERTY: Final = "streaming.sql.batchId"
+DIGESTS: Final = 2**64  # that there are
 
 
 class Target(Protocol):
@@ -123,10 +124,9 @@ class Written(WriterCommitMessage):
     """What a task has staged, and in which batch of which query it ran, if in any."""
 
     parts: tuple[Any, ...]
-    rows: int
-    nbytes: int
     query: str | None
     batch: int | None
+    digest: int  # of the rows, if that is all that tells one DataFrame from another
 
 
 class Writer:
@@ -145,28 +145,35 @@ class Writer:
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Stage the rows of a task."""
-        tally = Tally(batch.select(self._columns) for batch in iterator)
-        parts = self._target.stage(iter(tally))
         context = TaskContext.get()
         query = batch = None
         if context is not None:
             query = context.getLocalProperty(QUERY_PROPERTY)
             batch = context.getLocalProperty(BATCH_PROPERTY)
+        digest = Digest() if self._application and self._batch is None and batch is None else None
+        chosen = (batch.select(self._columns) for batch in iterator if batch.num_rows)
+        parts = self._target.stage(chosen if digest is None else digest.taken(chosen))
         return Written(
-            tuple(parts), tally.rows, tally.nbytes, query, None if batch is None else int(batch)
+            tuple(parts), query, None if batch is None else int(batch), digest.sum if digest else 0
         )
 
     def _publish(
         self, messages: Sequence[WriterCommitMessage | None], application: str, batch: int, run: str
-    ) -> Published | None:
+    ) -> None:
         """Publish what tasks have staged, unless they all had nothing."""
         parts = staged_by(messages)
         if not parts:
-            return None
-        done = self._target.publish(parts, application, batch, run)
-        if done.duplicate:
-            self._drop(parts)
-        return done
+            return
+        until = time.monotonic() + limits.SPARK_FULL_SECONDS
+        while True:
+            try:
+                if self._target.publish(parts, application, batch, run).duplicate:
+                    self._drop(parts)
+                return
+            except QueueFull:  # its consumers will make room
+                if time.monotonic() > until:
+                    raise
+            time.sleep(limits.SPARK_POLL_SECONDS)
 
     def _drop(self, parts: list[Any]) -> None:
         with suppress(QuiverError):  # if it cannot be done now, it is done in a day
@@ -213,33 +220,36 @@ class BatchWriter(Writer, DataSourceArrowWriter):
         named = [self._batch, *(one.batch for one in written)]
         batch = next((one for one in named if one is not None), None)
         run = next((one.query for one in written if one.query is not None), "")
-        done = self._publish(messages, self._name, batch or 0, run)
-        size = sum(one.rows for one in written), sum(one.nbytes for one in written)
-        if done and done.duplicate and batch is None and size != (done.rows, done.nbytes):
+        if batch is None and self._application:  # the same rows are the same DataFrame
+            run = f"rows-{sum(one.digest for one in written) % DIGESTS:016x}"
+        try:
+            self._publish(messages, self._name, batch or 0, run)
+        except AnotherRun:
+            if batch is not None:
+                raise
             raise InvalidRequest(
                 f"application {self._name!r} has written other rows before, and these were not written: "
                 "give each DataFrame a number of its own with option batch, or leave out application"
-            )
+            ) from None
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Drop what was staged."""
         self._drop(staged_by(messages))
 
 
-class Tally:
-    """Batches as they pass, counted, without those that are empty."""
+class Digest:
+    """A sum over rows, the same in whichever order and batches they come."""
 
-    def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self.rows = 0
-        self.nbytes = 0  # of bodies, so that it does not matter which rows came together
+    def __init__(self) -> None:
+        self.sum = 0
 
-    def __iter__(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._batches:
-            if batch.num_rows:
-                self.rows += batch.num_rows
-                self.nbytes += pc.sum(pc.binary_length(batch.column("body"))).as_py() or 0
-                yield batch
+    def taken(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The batches, as they pass."""
+        for batch in batches:
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+                one = blake2b(repr(row).encode(), digest_size=8)
+                self.sum += int.from_bytes(one.digest(), "little")
+            yield batch
 
 
 def staged(queue: Queue, topic: str, batches: Iterable[pa.RecordBatch]) -> list[Staged]:

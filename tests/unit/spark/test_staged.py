@@ -28,5 +28,5 @@ def test_a_stream_that_spark_does_not_name_is_refused_and_not_left_out(tmp_path)
     schema = StructType([StructField("body", BinaryType())])
     writer = StreamWriter(options, schema, overwrite=False)
     with pytest.raises(InvalidRequest, match="which query they belong to"):
-        writer.commit([Written(("one.arrow",), 1, 1, None, None)], 0)
-    writer.commit([Written((), 0, 0, None, None), None], 0)
+        writer.commit([Written(("one.arrow",), None, None, 0)], 0)
+    writer.commit([Written((), None, None, 0), None], 0)

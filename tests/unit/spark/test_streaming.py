@@ -27,7 +27,12 @@ def make(tmp_path):
 
 
 def ends(owner):
-    return {str(number): end for number, (_, end) in owner.offsets("t").items()}
+    found = {str(number): end for number, (_, end) in owner.offsets("t").items()}
+    return {**found, "topic": 1}
+
+
+def rows_of(offset):
+    return sum(at for name, at in offset.items() if name != "topic")
 
 
 def test_a_partition_that_the_checkpoint_does_not_know_is_read_from_its_start(make):
@@ -43,9 +48,9 @@ def test_rows_and_bytes_bound_a_batch_whichever_is_less(make):
     _, made = make
     stream = made(maxRowsPerTrigger="40", maxBytesPerTrigger="1GB")
     start = stream.initialOffset()
-    assert sum(stream.latestOffset(start, ReadMaxRows(40)).values()) == 40
+    assert rows_of(stream.latestOffset(start, ReadMaxRows(40))) == 40
     few = made(maxRowsPerTrigger="40", maxBytesPerTrigger="100B")
-    assert 0 < sum(few.latestOffset(start, ReadMaxRows(40)).values()) < 40
+    assert 0 < rows_of(few.latestOffset(start, ReadMaxRows(40))) < 40
 
 
 def test_what_is_there_now_does_not_grow(make):

@@ -13,9 +13,9 @@ from typing import Any, TypeVar
 import msgspec
 import pyarrow as pa
 
-from quiver import limits
+from quiver import limits, notices
 from quiver.batches.rows import Row, pack
-from quiver.client import arguments, losses
+from quiver.client import arguments
 from quiver.client.flows import (
     Flow,
     Flows,
@@ -41,6 +41,7 @@ from quiver.errors import (
     OutcomeUnknown,
     QuiverError,
     ReceiptExpired,
+    UnreadableMessages,
 )
 from quiver.model.commands import (
     UNNAMED,
@@ -696,4 +697,8 @@ def _warn(reply: Reply) -> None:
     told = reply.headers.get(wire.WARNINGS_HEADER)
     if told is not None:
         for one in msgspec.json.decode(told, type=list[wire.Warned]):
-            losses.warn(BehindRetention(one.message, one.topic, one.group, one.count))
+            notices.warn(
+                UnreadableMessages(one.message)
+                if one.unreadable
+                else BehindRetention(one.message, one.topic, one.group, one.count)
+            )

@@ -15,6 +15,7 @@ connections of its own with its first call.
 import asyncio
 import os
 import random
+import re
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -52,6 +53,7 @@ T = TypeVar("T")
 
 # What waiting may help against. A full topic or disk is the caller's to know about, as in a directory.
 PASSING: Final = (Overloaded.code, QuotaExceeded.code, UnavailableError.code, QueueClosed.code)
+ASKS: Final = re.compile(r"/v1/(sql|topics/[^/]+/read)")  # POST, because the question is long
 WHERE_TOKENS_GO: Final = "Give one in QUIVER_TOKEN, or in the address: quiver://TOKEN@host:port"
 MAYBE_DONE: Final = (aiohttp.ClientError, TimeoutError, ConnectionError, OSError)
 
@@ -73,8 +75,7 @@ class Request:
     @property
     def only_reads(self) -> bool:
         """Whether nothing is changed by it."""
-        asks = self.path == "/v1/sql" or self.path.endswith("/read")
-        return self.method == "GET" or (self.method == "POST" and asks)
+        return self.method == "GET" or (self.method == "POST" and bool(ASKS.fullmatch(self.path)))
 
 
 @dataclass(frozen=True, slots=True)

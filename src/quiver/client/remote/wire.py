@@ -22,7 +22,7 @@ from quiver.model.topic import Retention, Retry
 ARROW: Final = "application/vnd.apache.arrow.stream"
 JSON: Final = "application/json"
 TIME_HEADER: Final = "quiver-time"  # the node's clock, in milliseconds since 1970
-WARNINGS_HEADER: Final = "quiver-warnings"  # what retention has taken, as JSON
+WARNINGS_HEADER: Final = "quiver-warnings"  # what retention has taken or damage hides, as JSON
 IDEMPOTENCY_HEADER: Final = "idempotency-key"
 
 ABOUT: Final = b"quiver"  # the key of our JSON in a schema's metadata
@@ -421,12 +421,13 @@ class About(Answer, frozen=True):
 
 
 class Warned(Answer, frozen=True):
-    """What a caller should be warned of: see `BehindRetention`."""
+    """What a caller should be warned of: see `BehindRetention`, and `UnreadableMessages`."""
 
     message: str
-    topic: str
-    group: str
-    count: int
+    topic: str = ""
+    group: str = ""
+    count: int = 0
+    unreadable: bool = False
 
 
 class Problem(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from quiver import limits
 from quiver.core.delivery.extents import Columns
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Application, Topic
-from quiver.errors import InvalidRequest, ProducerFenced, QueueFull
+from quiver.errors import AnotherRun, InvalidRequest, ProducerFenced, QueueFull
 from quiver.model.commands import UNNAMED, Producer, Publish, Run, Send
 from quiver.model.ledger import Event
 from quiver.model.replies import Placed, Published, Sent
@@ -161,7 +161,7 @@ def published(topic: Topic, command: Publish) -> Published | None:
     if known is None:
         return None
     if known.run != command.run:
-        raise InvalidRequest(
+        raise AnotherRun(
             f"application {command.application!r} has published to topic {topic.name!r} in run "
             f"{known.run!r}, and this is run {command.run!r}, whose batches are numbered anew; go on "
             "with the checkpoint of the other run, or choose another name for the application"

@@ -13,16 +13,16 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
-from quiver import limits
-from quiver.client import losses
+from quiver import limits, notices
 from quiver.client.remote import wire
 from quiver.errors import (
-    BehindRetention,
     InvalidRequest,
     QuiverError,
     ReceiptExpired,
     StorageFailed,
+    UnreadableMessages,
 )
+from quiver.notices import Notice
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Endpoint, Stream
 from quiver.server.api.openapi import describe
@@ -57,7 +57,7 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
     async def handle(request: Request) -> Response:
         started = time.perf_counter()
         operation, code, received = endpoint.name, "ok", 0
-        with losses.collected() as warned:
+        with notices.collected() as warned:
             try:
                 call, body = await _understood(endpoint, context, request)
                 if isinstance(body, wire.SettlePart):  # acks have figures of their own
@@ -160,10 +160,13 @@ def _problem(error: QuiverError) -> Response:
     return problem(error, refused=list(error.refused))
 
 
-def _warning(warning: BehindRetention) -> dict[str, Any]:
+def _warning(notice: Notice) -> dict[str, Any]:
+    """As `wire.Warned` has it."""
+    if isinstance(notice, UnreadableMessages):
+        return {"message": str(notice), "unreadable": True}
     return {
-        "message": str(warning),
-        "topic": warning.topic,
-        "group": warning.group,
-        "count": warning.count,
+        "message": str(notice),
+        "topic": notice.topic,
+        "group": notice.group,
+        "count": notice.count,
     }
