@@ -23,7 +23,7 @@ WORKER = "pyspark.daemon"  # which has forked the processes that run Python in a
 
 
 class Cluster:
-    """A master and some workers with one core each."""
+    """A master and some workers with one core each, on hosts of their own: names of this machine."""
 
     def __init__(self, path: Path, workers: int) -> None:
         self.path = path
@@ -31,8 +31,8 @@ class Cluster:
         port, page = free_ports(2)
         self.url = f"spark://127.0.0.1:{port}"
         self.master = self._start(
-            "master", "org.apache.spark.deploy.master.Master", "--port", str(port),
-            "--webui-port", str(page),
+            "master", "org.apache.spark.deploy.master.Master", "--host", "127.0.0.1",
+            "--port", str(port), "--webui-port", str(page),
         )  # fmt: skip
         try:
             for number in range(workers):
@@ -47,15 +47,16 @@ class Cluster:
         self._until_said("master", "I have been elected leader")
         (page,) = free_ports(1)
         return self._start(
-            f"worker-{number}", "org.apache.spark.deploy.worker.Worker", "--cores", "1", "--memory", "1g",
-            "--webui-port", str(page), "--work-dir", str(self.path / f"work-{number}"), self.url,
+            f"worker-{number}", "org.apache.spark.deploy.worker.Worker", "--host",
+            f"127.0.0.{1 + number}", "--cores", "1", "--memory", "1g", "--webui-port", str(page),
+            "--work-dir", str(self.path / f"work-{number}"), self.url,
         )  # fmt: skip
 
     def _start(self, name: str, kind: str, *options: str) -> "subprocess.Popen[bytes]":
         program = str(Path(_find_spark_home()) / "bin" / "spark-class")
         with self._log(name).open("wb") as log:
             return subprocess.Popen(
-                [program, kind, "--host", "127.0.0.1", *options],
+                [program, kind, *options],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -1,5 +1,6 @@
 """Exactly once, from a topic through a standalone Spark into another topic, whoever is killed."""
 
+import json
 import random
 import time
 from collections import Counter
@@ -9,10 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pytest
 
 import quiver
 from tests.server.nodes import start_node
+from tests.spark import speculating
 from tests.spark.cluster import Cluster, Driver, driver, kill
 from tests.spark.dying import STEPS, die, has_died
 
@@ -135,6 +138,77 @@ def test_a_million_messages_and_thirty_two_kills(tmp_path, capsys):
             assert storm.killed == KILLS
             check(queue, "squares", ROWS)
 
+
+def test_a_task_that_runs_twice_writes_its_rows_once(tmp_path):
+    rows = speculating.TASKS * speculating.ROWS
+    with start_node(tmp_path) as node, Cluster(tmp_path / "spark", workers=2) as cluster:
+        url = f"quiver://127.0.0.1:{node.port}"
+        with quiver.connect(url) as queue:
+            queue.create_topic("slow", partitions=PARTITIONS)
+            with driver(tmp_path, "tests.spark.speculating", cluster.url, url) as job:
+                assert job.wait(JOB_SECONDS) == 0, job.log.read_text()[-5_000:]
+            numbers = [int(row.body.split()[0]) for row in queue.read("slow")]
+            assert sorted(numbers) == list(range(rows))
+            assert queue.stats("slow.staged").sent > rows, "both have staged some"
+
+
+def loaded(queue: quiver.Queue) -> int:
+    return queue.stats("done").sent if "done" in queue.topics() else 0
+
+
+def test_a_pipeline_on_a_cluster_whose_executors_die(tmp_path):
+    total = 20_000
+    with start_node(tmp_path) as node, Cluster(tmp_path / "spark", workers=2) as cluster:
+        url = f"quiver://127.0.0.1:{node.port}{PATIENCE}"
+        with quiver.connect(url) as queue:
+            queue.create_topic("ids", partitions=PARTITIONS, retention="forever")
+            for start in range(0, total, 1_000):
+                queue.send_batch("ids", [{"id": at} for at in range(start, start + 1_000)])
+            file = tmp_path / "pipeline.toml"
+            file.write_text(PIPELINE.format(here=tmp_path, url=url, master=cluster.url))
+            with driver(tmp_path, "quiver.cli", "pipeline", "run", str(file), "--once") as job:
+                for enough in (total // 5, total // 2, total * 4 // 5):
+                    while not job.ended and loaded(queue) < enough:
+                        time.sleep(0.05)
+                    assert not job.ended, job.log.read_text()[-5_000:]
+                    assert kill(cluster.executors()[0])
+                assert job.wait(JOB_SECONDS) == 0, job.log.read_text()[-5_000:]
+            assert sorted(json.loads(row.body)["id"] for row in queue.read("done")) == [
+                *range(total)
+            ]
+            written = ds.dataset(tmp_path / "out").to_table()
+            assert sorted(written["id"].to_pylist()) == [*range(total)]
+
+
+PIPELINE = """
+name = "cluster"
+checkpoint = "{here}/pipeline"
+every = "100ms"
+
+[extract]
+url = "{url}"
+topics = ["ids"]
+max_rows = 2000
+
+[transform.versions.1]
+schema = "id BIGINT NOT NULL"
+
+[load.parquet]
+path = "{here}/out"
+
+[load.topic]
+topic = "done"
+
+[spark]
+"spark.master" = "{master}"
+"spark.driver.host" = "127.0.0.1"
+"spark.driver.bindAddress" = "127.0.0.1"
+"spark.driver.memory" = "512m"
+"spark.executor.memory" = "512m"
+"spark.executor.cores" = 1
+"spark.sql.shuffle.partitions" = 2
+"spark.task.maxFailures" = 100
+"""
 
 ROWS_FEW = 400
 BATCH_ROWS_FEW = 40
