@@ -15,7 +15,7 @@ from bench.brokers.peer import Peer
 from bench.brokers.process import Missing
 from bench.brokers.rabbitmq import rabbitmq
 from bench.brokers.redis import redis
-from bench.brokers.sqs import CLIENTS, elasticmq, moto
+from bench.brokers.sqs import CLIENTS, elasticmq, moto, nothing
 from bench.content import BODY_BYTES
 from bench.measure import Row, Run, Side, Step, Target, rates, repeated, repeated_until, times
 
@@ -38,10 +38,14 @@ def brokers(run: Run) -> Iterator[Row]:
 
 def sqs(run: Run) -> Iterator[Row]:
     """One message at a time through boto3, against servers that keep messages in memory."""
-    starts: dict[str, Start] = {"moto": moto, "elasticmq": elasticmq}
+    starts: dict[str, tuple[Start, Target | None]] = {
+        "moto": (moto, Target(">=", 2)),
+        "elasticmq": (elasticmq, Target(">=", 2)),
+        "nothing": (nothing, None),  # what boto3 itself takes
+    }
     with node(run.folder("quiver")) as ours:
-        for name, start in starts.items():
-            yield from _against(run, ours.sqs(), name, start, Target(">=", 2))
+        for name, (start, target) in starts.items():
+            yield from _against(run, ours.sqs(), name, start, target)
 
 
 def kafka(run: Run) -> Iterator[Row]:
@@ -56,7 +60,7 @@ def kafka(run: Run) -> Iterator[Row]:
                 run.skipped[name] = str(missing)
 
 
-def _against(run: Run, ours: Peer, name: str, start: Start, target: Target) -> Iterator[Row]:
+def _against(run: Run, ours: Peer, name: str, start: Start, target: Target | None) -> Iterator[Row]:
     try:
         with start(run.folder(name)) as theirs:
             yield from _rows(run, ours, theirs, target)
@@ -64,7 +68,7 @@ def _against(run: Run, ours: Peer, name: str, start: Start, target: Target) -> I
         run.skipped[name] = str(missing)
 
 
-def _rows(run: Run, ours: Peer, theirs: Peer, target: Target) -> Iterator[Row]:
+def _rows(run: Run, ours: Peer, theirs: Peer, target: Target | None) -> Iterator[Row]:
     our_sends, our_takes = _both_ways(ours)
     their_sends, their_takes = _both_ways(theirs)
     for side in (our_sends, their_sends, our_takes, their_takes):
@@ -93,7 +97,7 @@ def _rows(run: Run, ours: Peer, theirs: Peer, target: Target) -> Iterator[Row]:
         yield Row(
             f"{ours.verbs[2]}, {name}", mine, f"{theirs.name}: {theirs.verbs[2]}", other, "ms",
             f"A lone {BODY_BYTES} B message, confirmed, {PAUSE_SECONDS * 1000:g} ms after the last; "
-            f"{LONE_SENDS} in each round.", Target("<=", 1),
+            f"{LONE_SENDS} in each round.", target and Target("<=", 1),
         )  # fmt: skip
 
 

@@ -55,6 +55,16 @@ def elasticmq(folder: Path) -> Iterator[Peer]:
         yield sqs_peer("ElasticMQ", f"{number}, in memory, not durable", port)
 
 
+@contextmanager
+def nothing(folder: Path) -> Iterator[Peer]:
+    """A server that answers and does nothing else: see `bench.brokers.nothing`."""
+    port = free_port()
+    program = str(Path(__file__).with_name("nothing.py"))
+    with Server([sys.executable, program, str(port), *texts(1)], folder) as server:
+        server.wait_for_port(port)
+        yield sqs_peer("nothing", "answers with the same words each time", port)
+
+
 def sqs_peer(name: str, settings: str, port: int) -> Peer:
     """A server on this port through boto3: a standard queue, one message in each call."""
     send, take = _client(port)

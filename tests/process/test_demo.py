@@ -172,6 +172,7 @@ def test_a_directory_with_something_in_it_is_refused(tmp_path):
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_is_left_when_the_demo_is_ended(tmp_path, ending):
+    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
     demo = subprocess.Popen(
         [*COMMAND, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -179,6 +180,7 @@ def test_no_process_is_left_when_the_demo_is_ended(tmp_path, ending):
         text=True,
         start_new_session=True,
     )
+    signal.signal(signal.SIGINT, usual)
     try:
         assert demo.stdout is not None
         while "worker processes" not in (line := demo.stdout.readline()):
