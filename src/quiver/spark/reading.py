@@ -6,6 +6,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from quiver import notices
+from quiver.client.scanning import Scan
 from quiver.client.sync import Queue, run
 from quiver.errors import CorruptSegment, InvalidRequest
 from quiver.spark import connections, rows, spans
@@ -68,14 +69,17 @@ def _time(spot: Spot | None, option: str, nothing: str) -> str | None:
 def replay(options: Options, schema: pa.Schema, share: Share) -> Iterator[pa.RecordBatch]:
     """The messages of a share. Nobody sees a task's warnings: what it cannot read is an error."""
     queue, topic = connections.reading(options.url), options.topic_name
-    for number, start, end in share.spans:
+    number, held = found(queue, topic)
+    for together in share.rounds():
+        starts = {part: span.start for part, span in together.items()}
         with notices.collected() as told:
-            tables = queue.read_arrow(topic, offset=start, end=end, partition=number)
+            lost(queue, topic, starts, held)
         if told:
             raise InvalidRequest(
                 f"retention was faster than this job: {told[0]}. Run it again, and keep messages longer"
             )
-        for table in whole(tables):
+        ends = {part: span.end for part, span in together.items()}
+        for table in whole(queue._tables(Scan(queue._flows, number, starts, ends))):
             yield rows.converted(table, schema, topic)
 
 
