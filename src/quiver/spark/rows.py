@@ -97,11 +97,11 @@ def converted(table: pa.Table, schema: pa.Schema, topic: str | None = None) -> p
     def column(field: pa.Field) -> Any:
         if topic is not None and field.name == "topic":
             return pa.repeat(pa.scalar(topic, field.type), rows)
-        values = table[field.name].combine_chunks()
-        if isinstance(values, pa.ChunkedArray):  # of no chunk at all
-            values = (
-                pa.concat_arrays(values.chunks) if values.num_chunks else pa.nulls(0, values.type)
-            )
+        chunks = table[field.name].chunks
+        if len(chunks) == 1:  # as a node sends them: nothing is copied
+            values = chunks[0]
+        else:
+            values = pa.concat_arrays(chunks) if chunks else pa.nulls(0, table[field.name].type)
         return values if values.type.equals(field.type) else values.cast(field.type)
 
     return pa.RecordBatch.from_arrays([column(field) for field in schema], schema=schema)

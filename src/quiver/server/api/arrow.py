@@ -59,17 +59,22 @@ def slim(table: pa.Table) -> pa.Table:
     return table.select(kept)
 
 
-def write(tables: Any, schema: pa.Schema) -> Iterator[bytes]:
-    """A table, or what a reader gives, as the pieces of a stream."""
+def whole(table: pa.Table, schema: pa.Schema) -> memoryview:
+    """A table as a stream, in memory of Arrow's: there it is at hand, the system would clear it first."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema) as writer:
+        one = table.combine_chunks() if table.column(0).num_chunks > 1 else table
+        writer.write_table(one.replace_schema_metadata(schema.metadata))
+    return memoryview(sink.getvalue()).cast("B")
+
+
+def pieces(reader: pa.RecordBatchReader, schema: pa.Schema) -> Iterator[bytes]:
+    """What a reader gives, as the pieces of a stream."""
     sink = _Pieces()
     with pa.ipc.new_stream(sink, schema) as writer:
-        if isinstance(tables, pa.Table):
-            whole = tables.combine_chunks() if tables.column(0).num_chunks > 1 else tables
-            writer.write_table(whole.replace_schema_metadata(schema.metadata))
-        else:
-            for batch in tables:
-                writer.write_batch(batch.replace_schema_metadata(schema.metadata))
-                yield sink.taken()
+        for batch in reader:
+            writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+            yield sink.taken()
     yield sink.taken()
 
 

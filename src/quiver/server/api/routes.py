@@ -129,17 +129,17 @@ async def _answered(call: Call, endpoint: Endpoint, answer: Any) -> Response:
 
 
 async def _streamed(call: Call, answer: Stream) -> Response:
-    pieces = arrow.write(answer.tables, answer.schema)
-    if not isinstance(answer.tables, pa.Table):
-        return StreamingResponse(pieces, media_type=wire.ARROW)
-    if answer.tables.nbytes < limits.INLINE_BYTES_MAX:
-        body = b"".join(pieces)
+    tables, schema = answer.tables, answer.schema
+    if not isinstance(tables, pa.Table):
+        return StreamingResponse(arrow.pieces(tables, schema), media_type=wire.ARROW)
+    if tables.nbytes < limits.INLINE_BYTES_MAX:
+        body = arrow.whole(tables, schema)
     else:
-        body = await asyncio.to_thread(b"".join, pieces)
+        body = await asyncio.to_thread(arrow.whole, tables, schema)
     return await _compressed(call.request, body, wire.ARROW)
 
 
-async def _compressed(request: Request, body: bytes, media_type: str) -> Response:
+async def _compressed(request: Request, body: bytes | memoryview, media_type: str) -> Response:
     """The answer, compressed if the client can take it and it is worth it."""
     if len(body) < limits.COMPRESS_BYTES_MIN:
         return Response(body, media_type=media_type)
