@@ -3,7 +3,8 @@
     QuiverError
     ├─ RequestError            the caller can fix it
     │  ├─ InvalidRequest       a value is out of range or of the wrong kind
-    │  │  └─ InvalidBatch      an Arrow batch that is not a batch of messages
+    │  │  ├─ InvalidBatch      an Arrow batch that is not a batch of messages
+    │  │  └─ AnotherRun        an application numbers its batches anew
     │  ├─ TopicNotFound · TopicExists · GroupNotFound · MessageNotFound
     │  ├─ MessageTooLarge
     │  ├─ LimitExceeded        a named bound was reached

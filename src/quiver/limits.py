@@ -141,6 +141,9 @@ ARROW_MESSAGES_MAX: Final = 1_024  # schema, dictionaries and batches of one str
 ARROW_HEAD_BYTES_MAX: Final = 64 * KIB  # of each: ours need a few hundred
 INLINE_BYTES_MAX: Final = 32 * KIB  # decoded in the event loop; more goes to a thread
 INLINE_ROWS_MAX: Final = 500  # receipts and ranges that are understood there
+NOTICES_MAX: Final = 100  # warnings that are listed for one request; more say nothing new
+WARNING_CHARS_MAX: Final = 500  # of each, in an answer
+WARNINGS_BYTES_MAX: Final = 4_096  # of all of them: clients take 8 KiB in one header
 COMPRESS_BYTES_MIN: Final = 4 * KIB  # smaller bodies are sent as they are
 
 # -- the client of a node --------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TypeAlias
 
+from quiver import limits
 from quiver.errors import BehindRetention, UnreadableMessages
 
 Notice: TypeAlias = BehindRetention | UnreadableMessages
@@ -32,7 +33,8 @@ def warn(notice: Notice) -> None:
     """Warn at the first line that is not Quiver's."""
     found = _collected.get()
     if found is not None:
-        found.append(notice)
+        if len(found) < limits.NOTICES_MAX:
+            found.append(notice)
         return
     level = 2
     frame = sys._getframe(1)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Timer
+from threading import Event, Timer
 
 from quiver import Queue
 from quiver.testing import VirtualClock
@@ -45,12 +45,18 @@ def kill_after(
     """
     assert worker.stdout is not None
     assert worker.stderr is not None
-    watchdog = Timer(PATIENCE_SECONDS, os.killpg, (worker.pid, signal.SIGKILL))
+    hung = Event()
+
+    def give_up() -> None:
+        hung.set()
+        os.killpg(worker.pid, signal.SIGKILL)
+
+    watchdog = Timer(PATIENCE_SECONDS, give_up)
     watchdog.start()
     heard: list[str] = []
     while not has_taken(worker, path) and worker.poll() is None:
         time.sleep(0.005)
-    while len(heard) < lines or not any(line.startswith(kind) for line in heard):
+    while len(heard) < lines or (kind and not any(line.startswith(kind) for line in heard)):
         line = worker.stdout.readline()
         if not line:  # it ended by itself, or the watchdog ended it
             break
@@ -61,6 +67,7 @@ def kill_after(
     with worker:  # not communicate(): it would pass over what is read ahead already
         heard += worker.stdout
         complaints = worker.stderr.read()
+    assert not hung.is_set(), f"it said too little for too long: {heard[-3:]} {complaints[-3_000:]}"
     assert worker.returncode == -signal.SIGKILL, f"it ended by itself: {complaints[-3_000:]}"
     return "".join(heard), complaints
 

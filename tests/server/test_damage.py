@@ -8,6 +8,20 @@ import quiver
 from tests.server.nodes import start_node
 
 
+def test_a_query_over_many_damaged_pages_is_answered_with_a_few_warnings(tmp_path):
+    with quiver.connect(tmp_path / "data") as queue:
+        queue.create_topic("t", retention="forever")
+        queue.send_batch("t", [b"x"] * 10_000)
+        queue.seal()
+        queue.send("t", b"y")
+    (damaged,) = tmp_path.glob("data/t@*.parquet")
+    damaged.write_bytes(b"PAR1" + bytes(damaged.stat().st_size - 4))
+    with start_node(tmp_path) as node, quiver.connect(f"quiver://127.0.0.1:{node.port}") as queue:
+        with pytest.warns(quiver.UnreadableMessages, match="were left out") as warned:
+            assert queue.sql("select count(*) as found from t")["found"].to_pylist() == [1]
+        assert 1 <= len(warned) <= 50
+
+
 @pytest.mark.parametrize("read", ["read", "read_arrow", "receive", "receive_arrow"])
 def test_callers_elsewhere_are_warned_of_what_is_left_out(tmp_path, read):
     with quiver.connect(tmp_path / "data") as queue:

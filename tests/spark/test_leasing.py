@@ -6,10 +6,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
+import quiver
 from quiver.errors import InvalidRequest
 from quiver.spark import rows
 from quiver.spark.leasing import LeasingReader
 from quiver.spark.options import Options
+from tests.server.nodes import start_node
 from tests.spark.cluster import until
 
 
@@ -53,7 +55,8 @@ class Stream:
 
 def fill(queue, topic, count=10, **policy):
     queue.create_topic(topic, **policy)
-    queue.send_batch(topic, [str(number) for number in range(count)])
+    if count:
+        queue.send_batch(topic, [str(number) for number in range(count)])
     queue.create_group(topic, "spark")
 
 
@@ -146,6 +149,29 @@ def test_a_topic_that_was_made_anew_is_said(url, queue, topic, here):
         assert queue.groups(topic)["spark"].ready == 2
     finally:
         reader.stop()
+
+
+def test_rows_that_cannot_be_read_are_not_acked(tmp_path, here):
+    with quiver.connect(tmp_path / "data") as owner:
+        fill(owner, "t", count=0)
+        for body in (b"a", b"b", b"c"):
+            owner.send("t", body)
+            owner.seal()
+    damaged = sorted(tmp_path.glob("data/t@*.parquet"))[1]
+    content = damaged.read_bytes()
+    with start_node(tmp_path) as node, quiver.connect(f"quiver://127.0.0.1:{node.port}") as queue:
+        url = f"quiver://127.0.0.1:{node.port}"
+        options = Options.of({"url": url, "topic": "t", "group": "spark"})
+        reader = LeasingReader(options, rows.wanted(rows.MESSAGES, "messages"))
+        leased = reader.latestOffset({"leases": 0}, ReadMaxRows(10))
+        (task,) = reader.partitions({"leases": 0}, leased)
+        reader.stop()
+        node.kill()
+        damaged.write_bytes(b"PAR1" + bytes(len(content) - 4))
+        node.restart()
+        with pytest.raises(quiver.CorruptSegment, match="1 messages were left out"):
+            list(reader.read(task))
+        assert queue.groups("t")["spark"].acked == 0
 
 
 @pytest.mark.slow

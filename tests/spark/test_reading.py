@@ -119,7 +119,7 @@ def test_messages_that_cannot_be_read_end_the_job_and_do_not_just_lack(tmp_path,
             queue.seal()
     damaged = sorted(tmp_path.glob("data/t@*.parquet"))[1]
     damaged.write_bytes(b"PAR1" + bytes(len(damaged.read_bytes()) - 4))
-    share = Share((Span(0, 0, 3),))
+    share = Share(1, (Span(0, 0, 3),))
     with start_node(tmp_path) as node:
         for url in (str(tmp_path / "data"), f"quiver://127.0.0.1:{node.port}"):
             options = Options.of({"url": url, "topic": "t"})
@@ -129,15 +129,36 @@ def test_messages_that_cannot_be_read_end_the_job_and_do_not_just_lack(tmp_path,
 
 def test_what_retention_takes_between_plan_and_task_ends_the_job(tmp_path, queue, url, topic, here):
     queue.create_topic(topic, retention="forever")
-    queue.send_batch(topic, [b"x" * 1_000_000] * 5)
+    queue.send_batch(topic, [b"x" * 10_000] * 500)  # more than a page
     options = Options.of({"url": url, "topic": topic})
     schema = rows.wanted(rows.MESSAGES, "messages")
     (share,) = MessagesReader(options, schema).partitions()
     assert isinstance(share, Share)
+    begun = replay(options, schema, share)
+    next(begun)
     queue.alter_topic(topic, retention="2MB")
     queue.send(topic, b"y")
     with pytest.raises(quiver.InvalidRequest, match="retention was faster"):
+        list(begun)
+    with pytest.raises(quiver.InvalidRequest, match="retention was faster"):
         list(replay(options, schema, share))
+
+
+def test_a_topic_made_anew_between_plan_and_task_is_not_taken_for_the_other(
+    queue, url, topic, here
+):
+    options = Options.of({"url": url, "topic": topic})
+    schema = rows.wanted(rows.MESSAGES, "messages")
+    queue.create_topic(topic, retention="forever")
+    queue.send_batch(topic, [b"x"] * 5)
+    (share,) = MessagesReader(options, schema).partitions()
+    assert isinstance(share, Share)
+    queue.delete_topic(topic)
+    queue.create_topic(topic, retention="forever")
+    for _ in range(2):  # shorter, and longer
+        with pytest.raises(quiver.InvalidRequest, match="made anew"):
+            list(replay(options, schema, share))
+        queue.send_batch(topic, [b"y"] * 9)
 
 
 def test_what_is_wrong_is_said_in_words(spark, url):

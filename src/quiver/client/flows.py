@@ -64,6 +64,7 @@ from quiver.model.commands import (
     OpenProducer,
     PauseGroup,
     Pick,
+    Position,
     Producer,
     Publish,
     Purge,
@@ -105,6 +106,7 @@ L = TypeVar("L", bound=Leased)
 B = TypeVar("B", bound=LeasedTable)
 Flow = Generator[Any, Any, T]
 Place: TypeAlias = tuple[int, int]  # partition and offset
+Behind: TypeAlias = tuple[str, str, Position, tuple[Place, ...]]  # what `losses.behind` tells
 
 
 class Page(Protocol):
@@ -724,10 +726,30 @@ class Flows:
         limit: int = limits.READ_MESSAGES_MAX,
     ) -> Flow[Page]:
         """The next messages of a replay."""
-        page: Page = yield self.shard.ask(
-            lambda engine: self.page(engine, topic, positions, ends, limit, pending=pending)
-        )
+
+        def ask(engine: Engine) -> tuple[StoredPage, list[Behind]]:
+            page = self.page(engine, topic, positions, ends, limit, pending=pending)
+            return page, self._overtaken(engine, topic, positions, ends)
+
+        page: StoredPage
+        page, overtaken = yield self.shard.ask(ask)
+        for behind in overtaken:
+            losses.behind(*behind)
         return page
+
+    @staticmethod
+    def _overtaken(
+        engine: Engine, topic: int, positions: dict[int, int], ends: dict[int, int]
+    ) -> list[Behind]:
+        """What retention has taken from a replay that was not there yet."""
+        known = engine.core.topics[topic]
+        found: list[Behind] = []
+        for number, at in positions.items():
+            position, partition = Position("offset", at, number), known.partitions[number]
+            wanted = at < min(ends[number], partition.first)
+            if wanted and known.is_behind(partition, position):
+                found.append((known.name, "", position, ((number, partition.first),)))
+        return found
 
     @staticmethod
     def page(

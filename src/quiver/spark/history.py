@@ -19,7 +19,7 @@ from quiver.client.remote.address import is_address, parse
 from quiver.model.replies import Sealed, SealedFile
 from quiver.spark import connections, rows
 from quiver.spark.options import RANGES, Options, Spot
-from quiver.spark.reading import bounded
+from quiver.spark.reading import bounded, found
 from quiver.spark.spans import Bounds
 
 MADE: Final = ("topic", "attempt", "id")  # not in the files, but made of what is
@@ -47,7 +47,7 @@ def read(
     places = {name: _written(spot) for name, spot in said.items() if spot is not None}
     options = Options.of({"url": url, "topic": topic, **places})
     with connections.connected(options.url) as queue:
-        held = queue.offsets(topic)
+        known, held = found(queue, topic)
         bounds = bounded(queue, topic, options, held)
         sealed = queue.segments(topic) if _reachable(spark, options.url) else None
     if sealed is None or not all(Path(file.path).is_file() for file in sealed.files):
@@ -60,7 +60,7 @@ def read(
     frames = _files(spark, topic, sealed.files, bounds)
     if rest or not frames:  # the source costs a fifth of a second, even for nothing
         source = spark.read.format("quiver").options(url=url, topic=topic)
-        frames.append(source.option(RANGES, json.dumps(rest)).load())
+        frames.append(source.option(RANGES, json.dumps([known, rest])).load())
     return reduce(DataFrame.unionByName, frames)
 
 

@@ -124,9 +124,10 @@ class LeasingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         offsets = pa.array([at for start, end, _ in runs for at in range(start, end)], pa.int64())
         attempts = pa.array([run[2] for run in runs for _ in range(run[0], run[1])], pa.int32())
         for start, end in stretches(runs):
-            for table in self._queue.read_arrow(
+            tables = self._queue.read_arrow(
                 topic, offset=start, end=end, partition=partition.partition
-            ):
+            )
+            for table in reading.whole(tables):  # what cannot be read must not be acked
                 places = pc.index_in(table["offset"], value_set=offsets)
                 place = table.schema.get_field_index("attempt")
                 counted = table.set_column(place, "attempt", attempts.take(places.combine_chunks()))

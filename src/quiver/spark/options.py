@@ -16,7 +16,10 @@ from quiver.model.units import size_bytes
 Spot: TypeAlias = (
     str | int | dict[int, int]
 )  # earliest, latest, a time; an offset; one for each partition
-Ranges: TypeAlias = tuple[tuple[int, int, int], ...]  # partition, start, end
+# The number of a topic; partition, start, end.
+Ranges: TypeAlias = tuple[int, tuple[tuple[int, int, int], ...]]
+TOPIC: Final = "topic"  # in an offset of a stream, besides partitions
+LOST: Final = "lost"
 Table: TypeAlias = Literal["messages", "ledger"]
 
 OURS: Final = {
@@ -149,7 +152,8 @@ def _offsets(value: str, option: str) -> dict[int, int]:
     )
     try:
         found: Any = json.loads(value)
-        made = {int(partition): offset for partition, offset in found.items()}
+        places = {name: offset for name, offset in found.items() if name not in (TOPIC, LOST)}
+        made = {int(partition): offset for partition, offset in places.items()}
     except (ValueError, AttributeError, RecursionError):
         raise wrong from None
     numbers = [*made, *made.values()]

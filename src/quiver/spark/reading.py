@@ -8,7 +8,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from quiver import notices
 from quiver.client.scanning import Scan
 from quiver.client.sync import Queue, run
-from quiver.errors import CorruptSegment, InvalidRequest
+from quiver.errors import CorruptSegment, InvalidRequest, UnreadableMessages
 from quiver.spark import connections, rows, spans
 from quiver.spark.options import Options, Spot
 from quiver.spark.spans import Bounds, Share, Span
@@ -28,14 +28,17 @@ class MessagesReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         options = self._options
         queue, topic = connections.reading(options.url), options.topic_name
-        held = queue.offsets(topic)
+        number, held = found(queue, topic)
         if options.ranges is not None:
-            found = [Span(*one) for one in options.ranges]
+            number, ranges = options.ranges
+            wanted = [Span(*one) for one in ranges]
         else:
             bounds = bounded(queue, topic, options, held)
-            found = [Span(number, *bounds[number]) for number in held]
-        made = spans.shares(found, bytes_per_offset(queue, topic, held))
-        return made or [Share(())]  # of no task at all, Spark would make one that we do not know
+            wanted = [Span(part, *bounds[part]) for part in held]
+        made = spans.shares(number, wanted, bytes_per_offset(queue, topic, held))
+        return made or [
+            Share(number, ())
+        ]  # of no task at all, Spark would make one that we do not know
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)
@@ -69,27 +72,33 @@ def _time(spot: Spot | None, option: str, nothing: str) -> str | None:
 def replay(options: Options, schema: pa.Schema, share: Share) -> Iterator[pa.RecordBatch]:
     """The messages of a share. Nobody sees a task's warnings: what it cannot read is an error."""
     queue, topic = connections.reading(options.url), options.topic_name
-    number, held = found(queue, topic)
-    for together in share.rounds():
-        starts = {part: span.start for part, span in together.items()}
-        with notices.collected() as told:
-            lost(queue, topic, starts, held)
-        if told:
-            raise InvalidRequest(
-                f"retention was faster than this job: {told[0]}. Run it again, and keep messages longer"
-            )
-        ends = {part: span.end for part, span in together.items()}
-        for table in whole(queue._tables(Scan(queue._flows, number, starts, ends))):
+    for span in share.spans:
+        for table in whole(_tables(queue, topic, share.topic, span)):
             yield rows.converted(table, schema, topic)
 
 
+def _tables(queue: Queue, topic: str, number: int, span: Span) -> Iterator[pa.Table]:
+    part, start, end = span
+    there, _, ends = run(queue._flows.read_start(topic, end=end, partition=part))
+    if there != number or ends[part] < end:
+        raise InvalidRequest(
+            f"topic {topic!r} was made anew, or put back from a copy, since this job was planned: run it "
+            "again"
+        )
+    return queue._tables(Scan(queue._flows, number, {part: start}, ends))
+
+
 def whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """The tables; where a read leaves out what is damaged, an error."""
+    """The tables; where a read leaves out what is damaged, or gone since the job was planned, an error."""
     while True:
         with notices.collected() as told:
             table = next(tables, None)
-        if told:
-            raise CorruptSegment(str(told[0]))
+        for notice in told:
+            if isinstance(notice, UnreadableMessages):
+                raise CorruptSegment(str(notice))
+            raise InvalidRequest(
+                f"retention was faster than this job: {notice}. Run it again, and keep messages longer"
+            )
         if table is None:
             return
         yield table

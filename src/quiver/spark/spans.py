@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise, zip_longest
+from itertools import pairwise
 from math import ceil
 from typing import NamedTuple, TypeAlias
 
@@ -30,33 +30,27 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True)
 class Share(InputPartition):
-    """What one task reads."""
+    """What one task reads: spans of the topic of this number, which another of its name does not have."""
 
+    topic: int
     spans: tuple[Span, ...]
 
-    def rounds(self) -> Iterator[dict[int, Span]]:
-        """The spans, each partition's one after the other, and those of all partitions together."""
-        lines: dict[int, list[Span]] = {}
-        for span in self.spans:
-            lines.setdefault(span.partition, []).append(span)
-        for together in zip_longest(*lines.values()):
-            yield {span.partition: span for span in together if span is not None}
 
-
-def shares(spans: Iterable[Span], bytes_per_offset: float) -> list[Share]:
-    """The spans shared out among tasks, each of which has the same part of every span.
-
-    What was sent together is stored together, whichever partitions it went to; so it is read once.
-    """
+def shares(topic: int, spans: Iterable[Span], bytes_per_offset: float) -> list[Share]:
+    """The spans shared out among tasks: large ones are cut, and small ones go together."""
     wanted = [span for span in spans if span.size > 0]
     total = sum(span.size for span in wanted)
     density = max(bytes_per_offset, 1)
     most = max(limits.SPARK_SPLIT_BYTES / density, total / limits.SPARK_SPLITS_MAX, 1)
-    least = max(limits.SPARK_SHARE_BYTES / density, 1)
-    count = max(ceil(total / most), min(len(wanted), int(total / least)))
-    made = zip(*(_cut(span, count) for span in wanted), strict=True)
-    parts = (tuple(piece for piece in pieces if piece.size) for pieces in made)
-    return [Share(part) for part in parts if part]
+    least = limits.SPARK_SHARE_BYTES / density
+    made: list[Share] = []
+    small: list[Span] = []
+    for piece in (piece for span in wanted for piece in _cut(span, ceil(span.size / most))):
+        small.append(piece)
+        if sum(one.size for one in small) >= least:
+            made.append(Share(topic, tuple(small)))
+            small = []
+    return [*made, Share(topic, tuple(small))] if small else made
 
 
 def _cut(span: Span, pieces: int) -> Iterator[Span]:

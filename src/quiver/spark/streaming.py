@@ -23,12 +23,9 @@ from pyspark.sql.streaming.datasource import (
 from quiver import limits
 from quiver.errors import InvalidRequest
 from quiver.spark import connections, reading, spans
-from quiver.spark.options import Options
+from quiver.spark.options import LOST, TOPIC, Options
 from quiver.spark.reading import bytes_per_offset, replay
 from quiver.spark.spans import Bounds, Share, Span
-
-LOST = "lost"
-TOPIC = "topic"
 
 
 class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -45,6 +42,7 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._until: dict[int, int] | None = None  # where a query that reads what is there ends
         self._known: Bounds = {}  # what the topic held when it was asked last
         self._number = 0  # of the topic
+        self._missed = 0  # offsets that retention took from a batch after it was begun
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name, as all of these
         queue, topic = connections.reading(self._options.url), self._options.topic_name
@@ -62,7 +60,8 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """Where the next batch ends; an idle query asks all the time, and is made to wait a little."""
-        at, lost = _read(start), start.get(LOST, 0)
+        at, lost = _read(start), start.get(LOST, 0) + self._missed
+        self._missed = 0
         held = self._held()
         if self._until is None and all(at.get(part) == end for part, (_, end) in held.items()):
             time.sleep(limits.SPARK_IDLE_SECONDS)
@@ -86,11 +85,13 @@ class MessagesStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin, until = _read(start), _read(end)
         held = self._known or self._held()
         self._demand_same(end, held)
+        counted = end.get(LOST, 0) - start.get(LOST, 0)
+        self._missed = max(reading.lost(queue, topic, begin, held) - counted, 0)
         wanted = [
             Span(number, max(begin.get(number, 0), first), until.get(number, first))
             for number, (first, _) in held.items()
         ]
-        return spans.shares(wanted, bytes_per_offset(queue, topic, held))
+        return spans.shares(self._number, wanted, bytes_per_offset(queue, topic, held))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)

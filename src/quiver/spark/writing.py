@@ -78,9 +78,18 @@ class NodeTarget:
         return staged(connections.node(self.url), self.topic, batches)
 
     def publish(self, parts: list[Staged], application: str, batch: int, run: str) -> Published:
-        """Append them to the topic, by reference."""
+        """Append them to the topic, by reference, as soon as there is room."""
         queue = connections.node(self.url)
-        return queue.publish(self.topic, parts, application=application, batch=batch, run=run)
+        until = time.monotonic() + limits.SPARK_FULL_SECONDS
+        while True:
+            try:
+                return queue.publish(
+                    self.topic, parts, application=application, batch=batch, run=run
+                )
+            except QueueFull:  # its consumers will make room
+                if time.monotonic() > until:
+                    raise
+            time.sleep(limits.SPARK_POLL_SECONDS)
 
     def drop(self, parts: list[Staged]) -> None:
         """Drop what is still in `<topic>.staged`."""
@@ -164,16 +173,8 @@ class Writer:
         parts = staged_by(messages)
         if not parts:
             return
-        until = time.monotonic() + limits.SPARK_FULL_SECONDS
-        while True:
-            try:
-                if self._target.publish(parts, application, batch, run).duplicate:
-                    self._drop(parts)
-                return
-            except QueueFull:  # its consumers will make room
-                if time.monotonic() > until:
-                    raise
-            time.sleep(limits.SPARK_POLL_SECONDS)
+        if self._target.publish(parts, application, batch, run).duplicate:
+            self._drop(parts)
 
     def _drop(self, parts: list[Any]) -> None:
         with suppress(QuiverError):  # if it cannot be done now, it is done in a day
@@ -229,7 +230,8 @@ class BatchWriter(Writer, DataSourceArrowWriter):
                 raise
             raise InvalidRequest(
                 f"application {self._name!r} has written other rows before, and these were not written: "
-                "give each DataFrame a number of its own with option batch, or leave out application"
+                "take another name for the application and give each DataFrame a number with option "
+                "batch, or leave out application"
             ) from None
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -246,10 +248,18 @@ class Digest:
     def taken(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The batches, as they pass."""
         for batch in batches:
-            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                one = blake2b(repr(row).encode(), digest_size=8)
+            names = sorted(batch.schema.names)
+            columns = [_plain(batch.column(name)).to_pylist() for name in names]
+            for row in zip(*columns, strict=True):
+                said = [(name, value) for name, value in zip(names, row, strict=True) if value]
+                one = blake2b(repr(said).encode(), digest_size=8)
                 self.sum += int.from_bytes(one.digest(), "little")
             yield batch
+
+
+def _plain(values: pa.Array) -> pa.Array:
+    """Times as numbers, which are the same in every zone."""
+    return values.cast(pa.int64()) if pa.types.is_timestamp(values.type) else values
 
 
 def staged(queue: Queue, topic: str, batches: Iterable[pa.RecordBatch]) -> list[Staged]:

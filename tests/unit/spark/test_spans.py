@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiver import limits
-from quiver.spark.spans import Share, Span, advanced, shares
+from quiver.spark.spans import Span, advanced, shares
 
 pytestmark = pytest.mark.spark
 
@@ -17,7 +17,7 @@ PARTITIONS = st.dictionaries(
 @given(PARTITIONS, st.floats(0, 10**7))
 def test_every_offset_goes_to_one_task(sizes, density):
     wanted = [Span(number, start, start + size) for number, (start, size) in sizes.items()]
-    made = shares(wanted, density)
+    made = shares(1, wanted, density)
     assert len(made) <= limits.SPARK_SPLITS_MAX + len(wanted)
     found: dict[int, list[Span]] = {}
     for share in made:
@@ -35,23 +35,8 @@ def test_every_offset_goes_to_one_task(sizes, density):
 
 def test_large_partitions_are_cut_and_small_ones_go_together():
     rows = limits.SPARK_SPLIT_BYTES // 100
-    assert len(shares([Span(0, 0, 4 * rows)], 100)) == 4
-    assert len(shares([Span(number, 0, 10) for number in range(100)], 100)) == 1
-    assert len(shares([Span(number, 0, rows // 8) for number in range(4)], 100)) == 4
-
-
-def test_a_task_has_the_same_part_of_each_partition():
-    rows = limits.SPARK_SPLIT_BYTES // 100
-    first, second = shares([Span(0, 0, rows), Span(1, 50, 50 + rows)], 100)
-    assert first.spans == ((0, 0, rows // 2), (1, 50, 50 + rows // 2))
-    assert second.spans == ((0, rows // 2, rows), (1, 50 + rows // 2, 50 + rows))
-
-
-def test_pieces_of_one_partition_are_read_one_after_the_other():
-    share = Share((Span(0, 0, 5), Span(1, 0, 5), Span(0, 7, 9), Span(0, 20, 21)))
-    assert list(share.rounds()) == [
-        {0: (0, 0, 5), 1: (1, 0, 5)}, {0: (0, 7, 9)}, {0: (0, 20, 21)},
-    ]  # fmt: skip
+    assert len(shares(1, [Span(0, 0, 4 * rows)], 100)) == 4
+    assert len(shares(1, [Span(number, 0, 10) for number in range(100)], 100)) == 1
 
 
 @given(PARTITIONS, st.none() | st.integers(1, 10**6))

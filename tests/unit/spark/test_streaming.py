@@ -26,6 +26,12 @@ def make(tmp_path):
     connections.close()
 
 
+@pytest.fixture
+def closing():
+    yield
+    connections.close()
+
+
 def ends(owner):
     found = {str(number): end for number, (_, end) in owner.offsets("t").items()}
     return {**found, "topic": 1}
@@ -60,6 +66,30 @@ def test_what_is_there_now_does_not_grow(make):
     owner.send_batch("t", [b"later"] * 10)
     assert stream.latestOffset(stream.initialOffset(), ReadAllAvailable()) == latest
     assert stream.latestOffset(latest, ReadAllAvailable()) == latest
+
+
+def test_what_retention_takes_from_a_batch_that_had_begun_is_counted(tmp_path, closing):
+    with quiver.connect(tmp_path) as owner:
+        owner.create_topic("t", retention="forever")
+        for _ in range(10):
+            owner.send("t", b"x" * 10_000)
+        options = Options.of({"url": str(tmp_path), "topic": "t"})
+        before, after = (MessagesStream(options, wanted(MESSAGES, "messages")) for _ in "ab")
+        start = before.initialOffset()
+        end = before.latestOffset(start, ReadAllAvailable())
+        owner.alter_topic("t", retention="50KB", keep_unsettled=False)
+        owner.send("t", b"y")
+        first = owner.offsets("t")[0][0]
+        with pytest.warns(quiver.BehindRetention):
+            assert after.partitions(start, end)
+        owner.send("t", b"z")
+        assert first > 0
+        assert after.latestOffset(end, ReadAllAvailable())["lost"] == first
+
+
+def test_where_a_stream_was_is_where_a_read_can_start():
+    said = {"url": "data", "topic": "t", "start": '{"0": 5, "topic": 3, "lost": 2}'}
+    assert Options.of(said).start == {0: 5}
 
 
 def test_a_stream_with_an_end_is_refused(make):

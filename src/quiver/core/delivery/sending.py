@@ -4,7 +4,7 @@ from quiver import limits
 from quiver.core.delivery.extents import Columns
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Application, Topic
-from quiver.errors import AnotherRun, InvalidRequest, ProducerFenced, QueueFull
+from quiver.errors import AnotherRun, InvalidRequest, LimitExceeded, ProducerFenced, QueueFull
 from quiver.model.commands import UNNAMED, Producer, Publish, Run, Send
 from quiver.model.ledger import Event
 from quiver.model.replies import Placed, Published, Sent
@@ -187,6 +187,11 @@ def check_published(topic: Topic, staged: Topic, command: Publish, rows: int) ->
             "and stage again"
         )
     limit = topic.policy.max_backlog
+    if limit is not None and rows > limit:
+        raise LimitExceeded(
+            f"topic {topic.name!r} may hold {limit} unsettled messages, and this batch has {rows}: make "
+            "batches smaller, or max_backlog larger"
+        )
     if limit is not None and topic.unsettled() + rows > limit:
         raise QueueFull(
             f"topic {topic.name!r} may hold {limit} unsettled messages and has "

@@ -72,7 +72,7 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
                 answer = _problem(error)
         answer.headers[wire.TIME_HEADER] = str(context.queue._flows.now_ms())
         if warned:
-            answer.headers[wire.WARNINGS_HEADER] = json.dumps([_warning(one) for one in warned])
+            answer.headers[wire.WARNINGS_HEADER] = _warnings(warned)
         seconds = time.perf_counter() - started
         sent = 0 if isinstance(answer, StreamingResponse) else len(answer.body)
         context.metrics.request("api", operation, code, seconds, received, sent)
@@ -160,12 +160,23 @@ def _problem(error: QuiverError) -> Response:
     return problem(error, refused=list(error.refused))
 
 
+def _warnings(notices_: list[Notice]) -> str:
+    """As many as a header can carry, and the first in any case; as `wire.Warned` has them."""
+    told: list[dict[str, Any]] = []
+    for notice in notices_:
+        said = [*told, _warning(notice)]
+        if told and len(json.dumps(said)) > limits.WARNINGS_BYTES_MAX:
+            break
+        told = said
+    return json.dumps(told)
+
+
 def _warning(notice: Notice) -> dict[str, Any]:
-    """As `wire.Warned` has it."""
+    text = str(notice)[: limits.WARNING_CHARS_MAX]
     if isinstance(notice, UnreadableMessages):
-        return {"message": str(notice), "unreadable": True}
+        return {"message": text, "topic": "", "group": "", "count": 0, "unreadable": True}
     return {
-        "message": str(notice),
+        "message": text,
         "topic": notice.topic,
         "group": notice.group,
         "count": notice.count,
