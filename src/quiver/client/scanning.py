@@ -68,5 +68,5 @@ class Scan:
     def saw(self, messages: int, nbytes: int) -> None:
         """How large messages are; a page that only counted them has no bytes at all."""
         fit = limits.PAGE_BYTES * messages // max(nbytes, 1)
-        grown = min(fit, 10 * self._messages, limits.READ_MESSAGES_MAX)
+        grown = min(fit, 10 * self._messages, limits.PAGE_MESSAGES_MAX)
         self._messages = max(grown, 1) if messages else self._messages

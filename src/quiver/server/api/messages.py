@@ -312,7 +312,7 @@ def ranges_in(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 
 async def read(call: Call, body: wire.ReadIn) -> Any:
     flows = call.flows
-    most = limits.READ_MESSAGES_MAX if call.arrow else limits.API_ROWS_MAX
+    most = limits.PAGE_MESSAGES_MAX if call.arrow else limits.API_ROWS_MAX
     limit = min(100, most) if body.limit is None else arguments.whole(body.limit, "limit", 0, most)
     if body.cursor is not None:
         cursor = await checked(call, wire.read_cursor(body.cursor))
