@@ -7,7 +7,7 @@ import pytest
 
 from tests.docs.test_snippets import ROOT, pages, run_page
 
-pytestmark = pytest.mark.usefixtures("spark")  # what a page starts is this one, then
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.slow]  # what a page starts is this one
 
 
 @pytest.mark.parametrize("page", pages(spark=True), ids=lambda page: str(page.relative_to(ROOT)))

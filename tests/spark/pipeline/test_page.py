@@ -10,6 +10,7 @@ from tests.docs.test_snippets import ROOT, blocks_of
 PAGE = ROOT / "docs" / "pipeline.md"
 
 
+@pytest.mark.slow
 def test_the_page_tells_the_truth(spark, workplace: Path, monkeypatch: pytest.MonkeyPatch, capsys):
     monkeypatch.chdir(workplace)
     blocks = blocks_of(PAGE.read_text(encoding="utf-8"))
