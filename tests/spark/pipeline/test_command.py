@@ -98,7 +98,8 @@ def test_it_runs_until_it_is_told_to_stop(queue: quiver.Queue, url, topic, tmp_p
     finally:
         if command.process.poll() is None:
             command.kill()
-    assert (code, "Traceback" in said) == (0, False), said
+    assert code == 0, said
+    assert "src/quiver" not in said, said  # others are Spark's, whose processes it has ended
     done = 10 * (1 + len(more))
     assert len(list(queue.read(f"{topic}.done"))) == done, "a batch is done or not begun"
     assert ds.dataset(tmp_path / "out").count_rows() == done
