@@ -88,8 +88,7 @@ def test_a_kept_message_is_nobody_elses_however_long_it_takes(queue):
 def test_what_waited_longer_than_its_lease_is_not_handed_out(queue):
     queue.send("t", "stale")
     with queue.consumer("t", prefetch=1, lease=0.3) as inbox:
-        until(lambda: queue.groups("t")["default"].in_flight == 1)
-        time.sleep(0.4)
+        until(lambda: queue.groups("t")["default"].timed_out)
         delivery = inbox.get(wait=PATIENCE_SECONDS)
         assert delivery.attempt >= 2
         delivery.ack()

@@ -29,7 +29,7 @@ NAMES = {"topic": "t", "group": "g", "member": "m", "producer": "p", "message": 
 
 
 class Stranger:
-    """Sends anything, and insists that every answer is an answer: never a failure of the node's."""
+    """Sends anything; what comes back is a status and some content."""
 
     def __init__(self, node: Node) -> None:
         self._port = node.port
@@ -42,7 +42,6 @@ class Stranger:
             content = answer.read()
         finally:
             connection.close()
-        assert answer.status < 500, content
         return answer.status, content
 
     def arrow(self, stream: bytes) -> tuple[int, Any]:
@@ -93,7 +92,7 @@ def test_arrow_streams_with_wrong_bytes(stranger, changes, length):
     data = bytearray(GOOD)
     for at, byte in changes:
         data[at] = byte
-    stranger.arrow(bytes(data[:length]))
+    assert stranger.arrow(bytes(data[:length]))[0] < 500
 
 
 def test_what_arrow_itself_would_believe_is_refused_by_its_size_or_form(stranger):
@@ -133,13 +132,13 @@ def test_any_json_to_any_endpoint(stranger, endpoint, data):
     body = data.draw(known | JSON)
     if isinstance(body, dict) and "wait" in body:
         body["wait"] = 0
-    stranger.json(endpoint.method, endpoint.path.format(**NAMES), body)
+    assert stranger.json(endpoint.method, endpoint.path.format(**NAMES), body)[0] < 500
 
 
 @FEW
 @given(st.binary(max_size=60))
 def test_any_bytes_as_json(stranger, data):
-    stranger("POST", "/v1/settle", data, **{"content-type": wire.JSON})
+    assert stranger("POST", "/v1/settle", data, **{"content-type": wire.JSON})[0] < 500
 
 
 NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-2, 20)
@@ -153,8 +152,9 @@ NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-2, 20)
     ).map(lambda parts: urlsafe_b64encode(_packed(parts)).decode())
 )
 def test_cursors_that_are_none(stranger, cursor):
-    stranger.json("POST", "/v1/topics/t/read", {"cursor": cursor})
-    stranger.json("POST", "/v1/topics/t/choose", {"cursor": cursor, "where": "true"})
+    for path, more in (("read", {}), ("choose", {"where": "true"})):
+        status, _ = stranger.json("POST", f"/v1/topics/t/{path}", {"cursor": cursor, **more})
+        assert status < 500
 
 
 @FEW
@@ -172,10 +172,12 @@ def test_receipts_that_are_none(stranger, receipt):
     st.lists(st.tuples(NUMBERS, NUMBERS), max_size=4), st.sampled_from(["ack", "nack", "extend"])
 )
 def test_any_ranges_under_a_lease(stranger, ranges, action):
+    stranger.arrow(GOOD)  # so that there is something to be leased
     _, got = stranger.json("POST", "/v1/topics/t/groups/h/receive", {"max_messages": 1, "lease": 1})
-    for message in json.loads(got)["messages"]:
-        held = [{"receipt": message["receipt"], "ranges": ranges}]
-        stranger.json("POST", "/v1/settle", {"action": action, "held": held, "lease": 1})
+    (message,) = json.loads(got)["messages"]
+    held = [{"receipt": message["receipt"], "ranges": ranges}]
+    settle = {"action": action, "held": held, "lease": 1}
+    assert stranger.json("POST", "/v1/settle", settle)[0] < 500
 
 
 @FEW
@@ -183,8 +185,8 @@ def test_any_ranges_under_a_lease(stranger, ranges, action):
 def test_any_positions_of_a_member(stranger, positions):
     texts = {str(partition): offset for partition, offset in positions.items()}
     member = "/v1/topics/t/groups/g/members/m"
-    stranger.json("POST", member + "/fetch", {"positions": texts})
-    stranger.json("POST", member + "/commit", {"offsets": texts})
+    for path, field in (("fetch", "positions"), ("commit", "offsets")):
+        assert stranger.json("POST", f"{member}/{path}", {field: texts})[0] < 500
 
 
 @FEW
@@ -197,7 +199,8 @@ def test_any_positions_of_a_member(stranger, positions):
 )
 def test_any_picks(stranger, picks):
     for action in ("count", "discard", "redrive"):
-        stranger.json("POST", "/v1/topics/t/move", {"action": action, "number": 1, "picks": picks})
+        move = {"action": action, "number": 1, "picks": picks}
+        assert stranger.json("POST", "/v1/topics/t/move", move)[0] < 500
 
 
 def _packed(parts: Any) -> bytes:

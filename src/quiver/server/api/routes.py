@@ -160,10 +160,10 @@ def _problem(error: QuiverError) -> Response:
     return problem(error, refused=list(error.refused))
 
 
-def _warnings(notices_: list[Notice]) -> str:
+def _warnings(warned: list[Notice]) -> str:
     """As many as a header can carry, and the first in any case; as `wire.Warned` has them."""
     told: list[dict[str, Any]] = []
-    for notice in notices_:
+    for notice in warned:
         said = [*told, _warning(notice)]
         if told and len(json.dumps(said)) > limits.WARNINGS_BYTES_MAX:
             break
