@@ -36,9 +36,8 @@ class MessagesReader(DataSourceReader):
             bounds = bounded(queue, topic, options, held)
             wanted = [Span(part, *bounds[part]) for part in held]
         made = spans.shares(number, wanted, bytes_per_offset(queue, topic, held))
-        return made or [
-            Share(number, ())
-        ]  # of no task at all, Spark would make one that we do not know
+        nothing = Share(number, ())  # of no task at all, Spark would make one that we do not know
+        return made or [nothing]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Share)

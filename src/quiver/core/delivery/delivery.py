@@ -1050,9 +1050,8 @@ class Delivery:
         for view in views:
             view.expire(ranges, self.now_ms)
         held = merge([range_ for view in views for range_ in view.held_ranges()])
-        for start, end in subtract(
-            ranges, subtract(waiting, held)
-        ):  # nobody waits, or one holds them
+        expected = subtract(waiting, held)  # somebody waits, and nobody holds them
+        for start, end in subtract(ranges, expected):
             topic.ledger.add(Event.EXPIRED, topic.name, at, start, end)
         for start, end in ranges:
             if end > partition.first:
