@@ -279,6 +279,17 @@ def test_every_answer_has_its_id_and_tells_browsers_to_be_careful(shared: Node):
         assert "script" not in strange.headers["x-request-id"]
 
 
+def test_an_sdk_is_told_what_an_sdk_reads(shared: Node):
+    with Raw(shared.port) as raw:
+        answer = raw.ask("POST", "/", b"{}", x_amz_target="AmazonSQS.ListQueues")
+        assert set(answer.headers) == {
+            "date", "content-type", "content-length", "x-amzn-requestid", "x-content-type-options"
+        }  # fmt: skip
+        query = raw.ask("GET", "/?Action=ListQueues")
+        assert query.headers["x-frame-options"] == "deny"
+        assert query.headers["x-amzn-requestid"] == query.headers["x-request-id"]
+
+
 def test_a_bug_is_told_with_the_id_under_which_the_log_has_it(shared: Node):
     with Raw(shared.port) as raw:
         answer = raw.ask("GET", "/test/broken", x_request_id="find-me")

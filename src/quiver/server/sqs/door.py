@@ -21,7 +21,7 @@ from quiver import limits
 from quiver.errors import QuiverError, StorageFailed
 from quiver.server.body import read_body
 from quiver.server.context import Context
-from quiver.server.requests import by_browser, header
+from quiver.server.requests import AMAZON_ID, REQUEST_ID, by_browser, header
 from quiver.server.sqs import faults, manage, moves, query, receiving, sending, settling
 from quiver.server.sqs.faults import Fault
 from quiver.server.sqs.service import Call, Service
@@ -91,7 +91,8 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         started = time.perf_counter()
-        exchange = Exchange(self._service, Request(scope, receive), _request_id())
+        scope[REQUEST_ID] = _request_id()
+        exchange = Exchange(self._service, Request(scope, receive), scope[REQUEST_ID])
         received = 0
         try:
             claim = self._context.guard.claim(scope)
@@ -234,7 +235,7 @@ async def _reply(send: Send, answer: Answer, request_id: str) -> None:
     headers = [
         (b"content-type", answer.kind),
         (b"content-length", str(len(answer.body)).encode()),
-        (b"x-amzn-requestid", request_id.encode()),
+        (AMAZON_ID, request_id.encode()),
     ]
     if answer.legacy:
         headers.append((b"x-amzn-query-error", answer.legacy))
