@@ -6,6 +6,7 @@ from pathlib import Path
 from secrets import token_bytes
 from typing import Any, Final
 
+from quiver import limits
 from quiver.client import arguments
 from quiver.client.aio import AsyncQueue
 from quiver.client.flows import Flows
@@ -15,6 +16,7 @@ from quiver.client.sync import Queue
 from quiver.errors import InvalidRequest
 from quiver.model.replies import Durability
 from quiver.model.units import milliseconds
+from quiver.node.cache import BatchCache
 from quiver.node.clock import SystemClock
 from quiver.node.engine import Engine
 from quiver.node.replica import Replica
@@ -128,7 +130,10 @@ def demand_ours(path: Path) -> None:
 
 
 def open_flows(
-    path: Path, ledger_ms: int, durability: Durability
+    path: Path,
+    ledger_ms: int,
+    durability: Durability,
+    cache_bytes: int = limits.CACHE_BYTES_MAX,
 ) -> tuple[Flows, Callable[[], None]]:
     """The verbs over a shard that runs on a directory that we own, and what ends it."""
     demand_ours(path)
@@ -139,6 +144,7 @@ def open_flows(
         engine = Engine.open(
             files, now_ms=clock.now_ms(), secret=token_bytes(32), ledger_ms=ledger_ms
         )
+        engine.cache = BatchCache(cache_bytes)
     except BaseException:
         lock.release()
         raise

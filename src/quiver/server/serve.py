@@ -99,8 +99,9 @@ class Node:
         loop.add_signal_handler(signal.SIGHUP, watch.now)
         with bound(self._config) as listener:
             flows, close = await asyncio.to_thread(
-                open_flows, self._config.data, milliseconds("30d", "ledger_retention"), "disk"
-            )
+                open_flows, self._config.data, milliseconds("30d", "ledger_retention"), "disk",
+                limits.SERVED_CACHE_BYTES_MAX,
+            )  # fmt: skip
             assert isinstance(flows.shard, Shard)
             self._shard = flows.shard
             async with AsyncQueue(lambda: (flows, close)) as queue:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from quiver.batches.output import ORIGIN, OUTPUT_SCHEMA, Columns, Piece, columns, table
+from quiver.batches.output import ORIGIN, OUTPUT_SCHEMA, Columns, Piece, columns, ids_of, table
 from quiver.batches.rows import make_row, pack
 from quiver.batches.schema import TIME, assemble
 from quiver.model.replies import Origin, Slice
@@ -140,3 +140,11 @@ def test_ids_are_made_when_asked_for():
         [piece(PLAIN, slice_of(8, 2, index=12)), piece(PLAIN, slice_of(0, 1))], with_ids=True
     )
     assert made.column("id").to_pylist() == ["12-8", "12-9", "1-0"]
+
+
+@pytest.mark.parametrize("counts", [[], [1], [1, 1, 1], [5_000], [900, 900], [1, 2_000, 1, 600]])
+def test_ids_are_the_same_however_long_their_entries_are(counts: list[int]):
+    places = [(10**at, row) for at, count in enumerate(counts) for row in range(95, 95 + count)]
+    entries = pa.array([entry for entry, _ in places], pa.int64())
+    rows = pa.array([row for _, row in places], pa.int32())
+    assert ids_of(entries, rows).to_pylist() == [f"{entry}-{row}" for entry, row in places]

@@ -30,6 +30,7 @@ import msgspec
 import pyarrow as pa
 
 from quiver import limits
+from quiver.batches.codec import BytesLike
 from quiver.client.remote import wire
 from quiver.client.remote.address import Address
 from quiver.client.remote.lanes import Lanes
@@ -84,7 +85,7 @@ class Reply:
 
     status: int
     headers: Mapping[str, str]
-    body: bytes
+    body: BytesLike
     repeated: bool = False
 
     def json(self, kind: type[T]) -> T:
@@ -318,7 +319,7 @@ class Link:
             request.method, url, data=_Body(request.body) if request.body else None,
             headers=request.headers, params=request.query, timeout=timeout, allow_redirects=False,
         ) as answer:  # fmt: skip
-            content = await answer.read()
+            content = await _content(answer)
             if told := answer.headers.get(wire.TIME_HEADER, ""):
                 self._ahead_ms = int(told) - time.monotonic() * 1000
             if answer.headers.get("content-encoding") == "zstd":
@@ -427,7 +428,20 @@ def _passing(reply: Reply) -> bool:
     return False
 
 
-def _decompressed(body: bytes) -> bytes:
+async def _content(answer: aiohttp.ClientResponse) -> BytesLike:
+    """The body; a large one in memory of Arrow's, which is at hand: the system would clear new pages."""
+    length = answer.content_length or 0
+    if not limits.READ_BUFFER_BYTES < length <= limits.API_ARROW_BYTES_MAX:
+        return await answer.read()
+    body = pa.allocate_buffer(length)
+    view, at = memoryview(body).cast("B"), 0
+    async for piece in answer.content.iter_any():
+        view[at : at + len(piece)] = piece
+        at += len(piece)
+    return body
+
+
+def _decompressed(body: BytesLike) -> BytesLike:
     with pa.CompressedInputStream(pa.BufferReader(body), "zstd") as stream:
         whole: bytes = stream.read()
     return whole

@@ -10,8 +10,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quiver.batches.output import ID, OUTPUT_SCHEMA, WHERE
-from quiver.batches.schema import TEXT
+from quiver.batches.output import ID, OUTPUT_SCHEMA, WHERE, ids_of
 from quiver.client.flows import Place
 from quiver.client.remote import wire
 from quiver.client.remote.link import Reply
@@ -95,9 +94,8 @@ class TablePage:
 
     def table(self) -> pa.Table:
         """Its messages as Arrow, with ids."""
-        texts = [self.content[field.name].cast(TEXT) for field in WHERE]
-        ids = pc.binary_join_element_wise(*texts, pa.scalar("-", TEXT))
-        return plain(self.content).append_column(ID, ids)
+        entries, rows = (self.content[field.name].combine_chunks() for field in WHERE)
+        return plain(self.content).append_column(ID, ids_of(entries, rows))
 
 
 def _columns(topic: str, table: pa.Table) -> list[Iterable[Any]]:
