@@ -71,9 +71,10 @@ DEDUP_IDS_MAX: Final = (
 )
 TRANSACTION_COMMANDS_MAX: Final = 1_000
 
-# -- the core's work per entry ---------------------------------------------------------------------
+# -- the core's work at a time ---------------------------------------------------------------------
 MATURE_MAX: Final = 10_000  # delayed messages made ready by one receive
 EXPIRE_MAX: Final = 10_000  # messages whose time to live is ended by one entry
+BROWSED_SLICES_MAX: Final = 2_000  # of a page that is read: 8 µs each, and everybody waits
 
 # -- the node --------------------------------------------------------------------------------------
 PENDING_REQUESTS_MAX: Final = 100_000  # waiting for the log; past it callers get Overloaded

@@ -347,6 +347,17 @@ def test_without_duckdb_it_says_what_to_install(failing, monkeypatch):
 # -- tables and many batches -----------------------------------------------------------------------
 
 
+def test_messages_that_came_one_by_one_are_read_in_smaller_pages(queue, monkeypatch):
+    monkeypatch.setattr(limits, "BROWSED_SLICES_MAX", 3)
+    queue.create_topic("p", partitions=2)
+    for at in range(20):
+        queue.send("p", str(at))
+    tables = list(queue.read_arrow("p"))
+    assert {table.num_rows for table in tables} <= {1, 2, 3}
+    found = pa.concat_tables(tables)["body"].to_pylist()
+    assert sorted(found, key=int) == [b"%d" % at for at in range(20)]
+
+
 def test_read_arrow_is_read_as_tables(queue, monkeypatch):
     monkeypatch.setattr(limits, "PAGE_MESSAGES_FIRST", 2)
     monkeypatch.setattr(limits, "PAGE_BYTES", 1)

@@ -1510,7 +1510,8 @@ def stored(
     core: Delivery, topic: int, partition: int, start: int = 0, *, pending: bool = False
 ) -> list[Slice]:
     """The messages of a partition, one by one."""
-    found, _ = core.browse(topic, {partition: start}, EVERYTHING, pending=pending)
+    found, ahead = core.browse(topic, {partition: start}, EVERYTHING, pending=pending)
+    assert ahead[partition] == core.topics[topic].partitions[partition].end
     return singles(found)
 
 

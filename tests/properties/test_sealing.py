@@ -100,7 +100,8 @@ def sources(engine: Engine) -> dict[int, Source]:
     found = {}
     for number, topic in engine.core.topics.items():
         starts = {part.number: 0 for part in topic.partitions}
-        slices, _ = engine.core.browse(number, starts, 1_000_000, pending=True)
+        slices, ahead = engine.core.browse(number, starts, 1_000_000, pending=True)
+        assert ahead == {part.number: part.end for part in topic.partitions}
         found[number] = engine.source(number, slices)
     return found
 

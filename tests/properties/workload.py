@@ -197,7 +197,8 @@ def digest(engine: Engine) -> str:
 def bodies_of(engine: Engine, topic: int) -> list[bytes]:
     """Every message that a topic holds."""
     partitions = engine.core.topics[topic].partitions
-    slices, _ = engine.core.browse(topic, {p.number: 0 for p in partitions}, 1_000_000)
+    slices, ahead = engine.core.browse(topic, {p.number: 0 for p in partitions}, 1_000_000)
+    assert ahead == {p.number: p.end for p in partitions}, "there are more than one page has"
     return [
         body
         for batch, at, part in engine.source(topic, slices).pieces()

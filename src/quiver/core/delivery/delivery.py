@@ -251,7 +251,8 @@ class Delivery:
     ) -> tuple[list[Slice], dict[int, int]]:
         """Up to `limit` messages from `positions` (partition to offset) on, oldest first, no lease.
 
-        Returns where to go on. With `pending`, only what some group has not settled.
+        Fewer if they came one by one: others wait meanwhile. Returns where to go on. With `pending`,
+        only what some group has not settled.
         """
         known = self._topic(topic)
         parts = [
@@ -264,7 +265,7 @@ class Delivery:
             found.append(replace(piece, count=count))
             ahead[piece.partition] = piece.offset + count
             limit -= count
-            if limit <= 0:
+            if limit <= 0 or len(found) == limits.BROWSED_SLICES_MAX:
                 return found, ahead
         return found, {number: known.partitions[number].end for number in positions}
 
