@@ -32,6 +32,7 @@ RECEIVE_BYTES_MAX: Final = 64 * MIB  # a receive stops early rather than fill th
 READ_MESSAGES_MAX: Final = 10_000  # one step of a replay
 REDRIVE_MESSAGES: Final = 1_000  # moved by one entry of the log
 ENCODED_BYTES_MAX: Final = 128 * MIB  # a stored batch, decompressed, with all that Arrow adds to it
+ENVELOPE_BYTES_MAX: Final = 4 * KIB  # of a body that is encoded without Arrow, if it is sent alone
 TIME_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999: what a datetime can say
 SIZE_BYTES_MAX: Final = 2**62  # more than any disk, and no overflow
 KEY_HASHES_CACHED: Final = 16_384  # recent keys whose hash is remembered; at most 18 MiB of them

@@ -51,13 +51,16 @@ class Proposal:
     """A command that shall become an entry, with the batch it sends; both encoded already.
 
     It is made by whoever asks, so that the thread that commits has less to do, and what cannot be
-    encoded is the asker's error.
+    encoded is the asker's error. The batch, or what makes it while the disk works, is kept for readers.
     """
 
     __slots__ = ("batch", "command", "command_bytes", "encoded", "kind")
 
     def __init__(
-        self, command: Command, batch: pa.RecordBatch | None = None, encoded: BytesLike = b""
+        self,
+        command: Command,
+        batch: pa.RecordBatch | Callable[[], pa.RecordBatch] | None = None,
+        encoded: BytesLike = b"",
     ) -> None:
         try:
             self.kind, self.command_bytes = codec.encode(command)
@@ -321,8 +324,9 @@ class Engine:
         return records
 
     def _apply(self, record: Record, proposal: Proposal) -> Outcome:
-        if proposal.batch is not None:
-            self.cache.put(record.index, proposal.batch)
+        batch = proposal.batch
+        if batch is not None:
+            self.cache.put(record.index, batch() if callable(batch) else batch)
         return self.core.apply(Entry(record.index, record.now_ms, proposal.command))
 
     # -- where messages are ------------------------------------------------------------------------

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from quiver import limits
 from quiver.batches.attributes import attributes_of
-from quiver.batches.codec import BytesLike
+from quiver.batches.codec import BytesLike, encode_one
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
 from quiver.errors import DiskFull, Overloaded, QueueClosed, QuiverError, StorageFailed
@@ -720,6 +720,9 @@ def _together(requests: list[_SendRow], now_ms: int) -> Proposal:
     """
     topic = requests[0].topic
     rows = [request.row for request in requests]
+    if len(rows) == 1 and _is_simple(rows[0], topic.policy):
+        command = Send(topic.number, (Run(requests[0].partition, 1, rows[0].nbytes),), (1,))
+        return Proposal(command, lambda: pack(rows, now_ms), encode_one(rows[0].body))
     batch = pack(rows, now_ms)
     runs: tuple[Run, ...]
     if topic.policy.max_backlog is not None or any(row.dedup_id is not None for row in rows):
@@ -734,6 +737,10 @@ def _together(requests: list[_SendRow], now_ms: int) -> Proposal:
     attributes = attributes_of(batch, keyed=topic.policy.keyed)
     command = Send(topic.number, runs, counts, attributes)
     return Proposal(command, batch, encode(batch, topic.policy.compression))
+
+
+def _is_simple(row: Row, policy: TopicPolicy) -> bool:
+    return row.plain and row.nbytes <= limits.ENVELOPE_BYTES_MAX and policy.compression is None
 
 
 def _answer(ticket: Ticket[Any]) -> Callable[[Outcome], None]:

@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from quiver import limits
-from quiver.batches.codec import HEADER, decode, encode, peek
+from quiver.batches.codec import HEADER, decode, encode, encode_one, peek
 from quiver.batches.rows import make_row, pack
 from quiver.errors import CorruptLog, MessageTooLarge
 
@@ -28,6 +28,13 @@ def test_a_batch_survives(compression):
     assert decode(data).equals(BATCH)
     assert peek(data) == (100, len(joined(BATCH)) - HEADER.size)
     assert (len(data) < len(joined(BATCH))) == (compression is not None)
+
+
+@pytest.mark.parametrize(
+    "body", [bytes([first]) * size for first in (0, 255) for size in range(70)]
+)
+def test_a_lone_message_has_the_bytes_of_its_batch(body):
+    assert encode_one(body) == joined(pack([make_row(body)], NOW))
 
 
 def test_the_header_is_the_format():
