@@ -38,9 +38,7 @@ SIZE_BYTES_MAX: Final = 2**62  # more than any disk, and no overflow
 KEY_HASHES_CACHED: Final = 16_384  # recent keys whose hash is remembered; at most 18 MiB of them
 
 # -- questions in SQL ------------------------------------------------------------------------------
-PAGE_BYTES: Final = (
-    16 * MIB
-)  # what one step of a scan aims at, after it has seen the first messages
+PAGE_BYTES: Final = 16 * MIB  # one step of a scan, as far as the core knows how large messages are
 CHOOSE_SECONDS: Final = (
     2.0  # then a node that chooses messages for a client tells what it has found
 )
@@ -91,6 +89,7 @@ PATIENCE_SECONDS_MAX: Final = (
 )
 CACHE_BYTES_MAX: Final = 64 * MIB  # decoded batches kept for readers
 SERVED_CACHE_BYTES_MAX: Final = 128 * MIB  # the same of `quiver serve`, whose readers are many
+CACHED_BATCH_BYTES: Final = 2 * KIB  # what each of them takes besides its messages (measured)
 READERS_SECONDS_MAX: Final = (
     5.0  # that whoever opens a directory waits for those who look at its end
 )

@@ -358,14 +358,35 @@ def test_messages_that_came_one_by_one_are_read_in_smaller_pages(queue, monkeypa
     assert sorted(found, key=int) == [b"%d" % at for at in range(20)]
 
 
+def test_what_is_pending_is_found_in_however_many_pieces_it_is(queue, monkeypatch):
+    monkeypatch.setattr(limits, "BROWSED_SLICES_MAX", 3)
+    queue.create_topic("p", partitions=2)
+    queue.create_group("p", "g")
+    queue.send_batch("p", [quiver.Message(str(at), key=str(at % 7)) for at in range(40)])
+    taken = queue.receive("p", "g", max_messages=40)
+    queue.ack([message for message in taken if int(message.body) % 2])
+    waiting = queue.sql("select body from p where pending")["body"].to_pylist()
+    assert sorted(waiting, key=int) == [b"%d" % at for at in range(0, 40, 2)]
+    assert queue.sql("select count(*) as n from p")["n"].to_pylist() == [40]
+
+
+def test_a_page_is_no_larger_than_it_should_be_whatever_came_before(queue, monkeypatch):
+    monkeypatch.setattr(limits, "PAGE_BYTES", 10_000)
+    queue.send_batch("t", [b"x"] * 3_000)
+    queue.send_batch("t", [b"y" * 1_000] * 50)
+    tables = list(queue.read_arrow("t"))
+    assert max(table["body"].nbytes for table in tables[-3:]) < 20_000
+    assert sum(table.num_rows for table in tables) == 3_050
+
+
 def test_read_arrow_is_read_as_tables(queue, monkeypatch):
     monkeypatch.setattr(limits, "PAGE_MESSAGES_FIRST", 2)
     monkeypatch.setattr(limits, "PAGE_BYTES", 1)
     queue.send_batch("t", [str(n) for n in range(5)])
     tables = list(queue.read_arrow("t", offset=1, end=4))
     assert pa.concat_tables(tables)["body"].to_pylist() == bodies(queue.read("t", offset=1, end=4))
-    assert tables[0]["id"].to_pylist() == [
-        message.id for message in queue.read("t", offset=1, end=3)
+    assert pa.concat_tables(tables)["id"].to_pylist() == [
+        message.id for message in queue.read("t", offset=1, end=4)
     ]
     assert len(tables) > 1
     assert list(queue.read_arrow("t", offset=5)) == []

@@ -285,7 +285,11 @@ def test_an_sdk_is_told_what_an_sdk_reads(shared: Node):
         assert set(answer.headers) == {
             "date", "content-type", "content-length", "x-amzn-requestid", "x-content-type-options"
         }  # fmt: skip
-        query = raw.ask("GET", "/?Action=ListQueues")
+        given = raw.ask(
+            "POST", "/", b"{}", x_amz_target="AmazonSQS.ListQueues", x_request_id="mine"
+        )
+        assert given.headers["x-request-id"] == "mine"
+        query = raw.ask("GET", "/?Action=ListQueues", x_amz_target="AmazonSQS.ListQueues")
         assert query.headers["x-frame-options"] == "deny"
         assert query.headers["x-amzn-requestid"] == query.headers["x-request-id"]
 

@@ -758,10 +758,7 @@ class Flows:
     ) -> StoredPage:  # fmt: skip
         """Messages from `positions` up to `ends`, which must be where the partitions are or were."""
         left = {number: at for number, at in positions.items() if at < ends[number]}
-        slices, ahead = engine.core.browse(topic, left, limit, pending=pending)
-        slices = [_clipped(piece, ends[piece.partition]) for piece in slices]
-        slices = [piece for piece in slices if piece.count > 0]
-        ahead = {number: min(at, ends[number]) for number, at in ahead.items()}
+        slices, ahead = engine.core.browse(topic, left, limit, ends=ends, pending=pending)
         return StoredPage(slices, engine.source(topic, slices), ahead)
 
     def read_marked(
@@ -772,7 +769,13 @@ class Flows:
         def ask(engine: Engine) -> tuple[Page, Page]:
             everything = self.page(engine, topic, positions, ends, limit)
             until = {**ends, **everything.ahead}
-            return everything, self.page(engine, topic, positions, until, limit, pending=True)
+            waiting = self.page(engine, topic, positions, until, limit, pending=True)
+            if any(
+                at < until[number] for number, at in waiting.ahead.items()
+            ):  # it is in more pieces
+                until |= waiting.ahead
+                everything = self.page(engine, topic, positions, until, limit)
+            return everything, waiting
 
         pages: tuple[Page, Page] = yield self.shard.ask(ask)
         return pages
@@ -1096,13 +1099,6 @@ def _origins(piece: Slice) -> Iterable[Origin | None]:
     if piece.origin is None:
         return repeat(None, piece.count)
     return [piece.origin.shift(at) for at in range(piece.count)]
-
-
-def _clipped(piece: Slice, end: int) -> Slice:
-    if piece.offset + piece.count <= end:
-        return piece
-    return Slice(piece.partition, piece.offset, max(end - piece.offset, 0), piece.index, piece.row,
-                 piece.time_ms, piece.attempt, piece.origin)  # fmt: skip
 
 
 def needs_no_settling(action: Action, lease: Lease) -> bool:

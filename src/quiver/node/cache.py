@@ -27,7 +27,7 @@ class BatchCache:
             return found[0]
 
     def put(self, key: Hashable, batch: pa.RecordBatch) -> None:
-        nbytes = batch.get_total_buffer_size()
+        nbytes = batch.get_total_buffer_size() + limits.CACHED_BATCH_BYTES
         with self._lock:
             if key in self._batches or nbytes > self._bytes_max:
                 return

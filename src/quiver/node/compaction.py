@@ -136,10 +136,9 @@ def read_page(
     engine: Engine, topic: int, partition: int, start: int, end: int, cache: BatchCache
 ) -> Page:
     """The next messages of a partition."""
-    slices, ahead = engine.core.browse(topic, {partition: start}, limits.COMPACT_PAGE_MESSAGES)
-    slices = [
-        part.cut(0, min(part.count, end - part.offset)) for part in slices if part.offset < end
-    ]
+    slices, ahead = engine.core.browse(
+        topic, {partition: start}, limits.COMPACT_PAGE_MESSAGES, ends={partition: end}
+    )
     return Page(slices, engine.source(topic, slices, cache), ahead[partition])
 
 

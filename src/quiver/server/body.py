@@ -40,8 +40,8 @@ async def read_body(request: Request, limit: int) -> bytes:
             raise _too_large(limit)
         if len(body) > limits.BODY_FREE_BYTES:
             held.add(len(body) - held.nbytes)  # what is there, not what was announced
-    encoding = (header(request.scope, b"content-encoding") or b"identity").strip().lower()
-    if encoding == b"identity":
+    encoding = (header(request.scope, b"content-encoding") or b"").strip().lower()
+    if encoding in (b"identity", b""):
         return bytes(body)
     unpack = _UNPACK.get(encoding)
     if unpack is None:

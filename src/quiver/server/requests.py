@@ -3,8 +3,8 @@
 It has an id, which is in the answer and in the logs. It calls the node by a name of its own: a page
 of somebody else's, open in a browser on this machine, must not get at a node without credentials,
 be it by a form (Origin), a picture (Sec-Fetch-Site) or a name that suddenly means 127.0.0.1 (Host).
-Its answer carries headers that keep browsers from guessing, storing and framing. Whatever goes wrong
-has an answer.
+Its answer, unless it is for an SDK, carries headers that keep browsers from guessing, storing and
+framing. Whatever goes wrong has an answer.
 """
 
 import asyncio
@@ -199,15 +199,21 @@ def by_browser(scope: Scope) -> bool:
 
 
 def _completed(headers: Any, scope: Scope) -> list[tuple[bytes, bytes]]:
-    """What an answer says of itself. Who calls by an SDK gets what an SDK reads: parsing the rest took
-    boto3 a thirtieth of a send, and no page can make a browser send `X-Amz-Target` here.
+    """What an answer says of itself.
+
+    An SDK gets what an SDK reads: parsing the rest took boto3 a thirtieth of a send, and no page can
+    make a browser post with `X-Amz-Target`.
     """
     said = list(headers)
     names = {name.lower() for name, _ in said}
-    if AMAZON_ID in names and header(scope, b"x-amz-target") is not None:
-        return said
-    said += [pair for pair in FOR_BROWSERS if pair[0] not in names]
-    if b"x-request-id" not in names:
+    for_sdk = (
+        AMAZON_ID in names
+        and scope["method"] == "POST"
+        and header(scope, b"x-amz-target") is not None
+    )
+    if not for_sdk:
+        said += [pair for pair in FOR_BROWSERS if pair[0] not in names]
+    if not for_sdk or header(scope, b"x-request-id") is not None:
         said.append((b"x-request-id", scope[REQUEST_ID].encode()))
     return said
 

@@ -114,6 +114,7 @@ class Wal:
         self._opened = lru_cache(limits.WAL_FILES_OPEN_MAX)(partial(LogFile.open, files))
         self._failure: StorageFailed | None = None
         self._lent = False  # reserved space was given back for a snapshot
+        self._sync_began: float | None = None
 
     @classmethod
     def open(
@@ -213,15 +214,16 @@ class Wal:
 
     def begin_sync(self) -> None:
         """Let the disk work already, while what was appended is applied."""
+        self._sync_began = perf_counter()
         self._tip.file.begin_sync()
 
     def sync(self) -> None:
         """Return when everything appended is durable."""
         with _Alive(self):
             if self.synced_index < self.last_index:
-                started = perf_counter()
+                began, self._sync_began = self._sync_began or perf_counter(), None
                 self._tip.file.sync()
-                self.sync_times.add(perf_counter() - started)
+                self.sync_times.add(perf_counter() - began)
                 self.synced_index = self.last_index
                 self._mark.write(self.synced_index)
 

@@ -438,6 +438,8 @@ async def _content(answer: aiohttp.ClientResponse) -> BytesLike:
     async for piece in answer.content.iter_any():
         view[at : at + len(piece)] = piece
         at += len(piece)
+    if at < length:  # an answer that must not have a body, and claims one
+        raise aiohttp.ClientPayloadError(f"{length:,} bytes were announced, and {at:,} came")
     return body
 
 

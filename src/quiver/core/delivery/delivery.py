@@ -247,27 +247,41 @@ class Delivery:
         return any(is_overdue(topic, now_ms) for topic in self.topics.values())
 
     def browse(
-        self, topic: int, positions: dict[int, int], limit: int, *, pending: bool = False
+        self,
+        topic: int,
+        positions: dict[int, int],
+        limit: int,
+        *,
+        ends: dict[int, int] | None = None,
+        pending: bool = False,
     ) -> tuple[list[Slice], dict[int, int]]:
-        """Up to `limit` messages from `positions` (partition to offset) on, oldest first, no lease.
+        """Up to `limit` messages from `positions` (partition to offset) to `ends`, oldest first, no lease.
 
-        Fewer if they came one by one: others wait meanwhile. Returns where to go on. With `pending`,
-        only what some group has not settled.
+        Fewer if they are large, or if they came one by one: others wait meanwhile. Returns where to go
+        on. With `pending`, only what some group has not settled.
         """
         known = self._topic(topic)
+        until = {number: known.partitions[number].end for number in positions}
+        if ends is not None:
+            until = {number: min(end, ends[number]) for number, end in until.items()}
         parts = [
-            self._browsed(known, number, start, pending) for number, start in positions.items()
+            _browsed(known, number, start, until[number], pending)
+            for number, start in positions.items()
         ]
         found: list[Slice] = []
         ahead = dict(positions)
-        for piece in heap_merge(*parts, key=lambda piece: (piece.time_ms, piece.partition)):
-            count = min(piece.count, limit)
+        room = limits.PAGE_BYTES
+        for piece, nbytes in heap_merge(*parts, key=lambda one: (one[0].time_ms, one[0].partition)):
+            each = max(nbytes // piece.count, 1)
+            count = min(piece.count, limit, max(room // each, 1))
             found.append(replace(piece, count=count))
             ahead[piece.partition] = piece.offset + count
             limit -= count
-            if limit <= 0 or len(found) == limits.BROWSED_SLICES_MAX:
+            room -= count * each
+            full = limit <= 0 or room <= 0 or len(found) == limits.BROWSED_SLICES_MAX
+            if full or count < piece.count:
                 return found, ahead
-        return found, {number: known.partitions[number].end for number in positions}
+        return found, until
 
     def fetchable(
         self, topic: int, positions: dict[int, int], now_ms: int
@@ -277,19 +291,6 @@ class Delivery:
         found = {at: parts[at].first_delayed(start, now_ms) for at, start in positions.items()}
         dues = [due_ms for _, due_ms in found.values() if due_ms is not None]
         return {at: end for at, (end, _) in found.items()}, min(dues, default=None)
-
-    @staticmethod
-    def _browsed(topic: Topic, number: int, start: int, pending: bool) -> Iterator[Slice]:
-        partition = topic.partitions[number]
-        views = [group.views[number] for group in topic.groups.values()] if pending else []
-        gaps = [view.settled.gaps(start, partition.end) for view in views]
-        for low, high in union(*gaps) if views else [(start, partition.end)]:
-            for extent in partition.since(low):
-                if extent.first >= high:
-                    break
-                first, end = max(low, extent.first), min(high, extent.end)
-                for part in partition.removed.gaps(first, end):
-                    yield extent.slice(number, *part, 0)
 
     def stats(self, topic: int, now_ms: int) -> TopicStats:
         """A topic as numbers."""
@@ -1136,3 +1137,20 @@ class Delivery:
 def _ledger_of(source: Topic, target: Topic) -> Ledger:
     """A move belongs to both topics: it is written down if either keeps a ledger."""
     return source.ledger if source.policy.ledger else target.ledger
+
+
+def _browsed(
+    topic: Topic, number: int, start: int, end: int, pending: bool
+) -> Iterator[tuple[Slice, int]]:
+    """The messages `start … end` of a partition, and how many bytes each piece has."""
+    partition = topic.partitions[number]
+    views = [group.views[number] for group in topic.groups.values()] if pending else []
+    gaps = [view.settled.gaps(start, end) for view in views]
+    for low, high in union(*gaps) if views else [(start, end)]:
+        for extent in partition.since(low):
+            if extent.first >= high:
+                break
+            cut = max(low, extent.first), min(high, extent.end)
+            for first, last in partition.removed.gaps(*cut):
+                nbytes = extent.nbytes * (last - first) // extent.count
+                yield extent.slice(number, first, last, 0), nbytes

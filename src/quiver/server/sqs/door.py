@@ -91,8 +91,10 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         started = time.perf_counter()
-        scope[REQUEST_ID] = _request_id()
-        exchange = Exchange(self._service, Request(scope, receive), scope[REQUEST_ID])
+        request_id = _request_id()
+        if header(scope, b"x-request-id") is None:  # the log has the id that the client knows
+            scope[REQUEST_ID] = request_id
+        exchange = Exchange(self._service, Request(scope, receive), request_id)
         received = 0
         try:
             claim = self._context.guard.claim(scope)
