@@ -7,14 +7,14 @@ becomes an InvalidRequest in its own words. DuckDB is optional and loaded when s
 
 import json
 import os
-import time
 from collections.abc import Callable, Container, Iterator
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from functools import wraps
 from importlib import import_module
 from itertools import count
 from tempfile import TemporaryDirectory
+from threading import Lock
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -138,7 +138,11 @@ def apart(method: Callable[..., T]) -> Callable[..., T]:
     @wraps(method)
     def waiting(self: "Session", *args: Any) -> T:
         with ThreadPoolExecutor(1, thread_name_prefix="quiver-sql") as pool:
-            future = pool.submit(method, self, *args)
+            with self._gate:
+                if self._closed:
+                    raise InvalidRequest("this query was ended")
+                future = pool.submit(method, self, *args)
+                self._running = future
             try:
                 return future.result()
             except KeyboardInterrupt:
@@ -156,6 +160,9 @@ class Session:
     def __init__(self, spill: str = "") -> None:
         self._db: Any = None
         self._loaded = 0
+        self._gate = Lock()  # around what callers and `close` change:
+        self._running: Future[Any] | None = None
+        self._closed = False
         self._open(spill)
 
     @apart
@@ -276,16 +283,18 @@ class Session:
         """End what may still run, and let go of everything.
 
         A thread that a cancelled task has left behind may be in a query, or just about to begin it:
-        it is told until it has heard. If it does not, it takes the last reference along.
+        it is told until it has heard, for DuckDB closes what is just about to begin, and lets it go on.
+        If it does not hear, it takes the last reference along.
         """
+        with self._gate:
+            self._closed = True
+        running = self._running
         for _ in range(CLOSE_TRIES):
-            self.interrupt()
-            try:
+            if running is None or running.done():
                 self._db.close()
-            except self.duckdb.Error:
-                time.sleep(CLOSE_SECONDS)
-            else:
                 return
+            self.interrupt()
+            wait([running], CLOSE_SECONDS)
 
 
 class Question:
