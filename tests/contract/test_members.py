@@ -192,3 +192,13 @@ def test_a_member_does_not_fetch_a_message_before_it_is_due(queue, clock):
         assert one.fetch() == []
         clock.advance(60)
         assert bodies(one.fetch()) == [b"later"]
+
+
+def test_what_is_not_due_in_one_partition_hides_nothing_of_another(queue, clock):
+    queue.create_topic("p", partitions=4, partition_by=SPLIT)
+    with queue.join("p", "g", "m1") as member:
+        queue.send("p", b"gone", key="a", ttl=1)
+        queue.send("p", b"later", key="a", delay=60)
+        clock.advance(2)
+        queue.send("p", b"now", key="b")
+        assert bodies(member.fetch(max_messages=1)) == [b"now"]

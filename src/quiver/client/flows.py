@@ -770,10 +770,8 @@ class Flows:
             everything = self.page(engine, topic, positions, ends, limit)
             until = {**ends, **everything.ahead}
             waiting = self.page(engine, topic, positions, until, limit, pending=True)
-            if any(
-                at < until[number] for number, at in waiting.ahead.items()
-            ):  # it is in more pieces
-                until |= waiting.ahead
+            until |= waiting.ahead  # which is in more pieces, and so may end sooner
+            if any(until[number] < at for number, at in everything.ahead.items()):
                 everything = self.page(engine, topic, positions, until, limit)
             return everything, waiting
 
