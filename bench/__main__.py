@@ -12,7 +12,7 @@ from rich.console import Console
 
 from bench import machine, report
 from bench.backlog import backlog
-from bench.brokers.compare import brokers, kafka, sqs
+from bench.brokers.compare import brokers, kafka, sqs, sqs_unsynced
 from bench.compression import compression
 from bench.history import history, sealing
 from bench.measure import Experiment, Row, Run
@@ -34,6 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "brokers": brokers,
     "kafka": kafka,
     "sqs": sqs,
+    "sqs-unsynced": sqs_unsynced,
     "spark": spark,
 }
 

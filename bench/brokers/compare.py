@@ -10,7 +10,7 @@ from statistics import quantiles
 from bench.brokers.kafka import Tools
 from bench.brokers.kafka import kafka as start_kafka
 from bench.brokers.nats import nats
-from bench.brokers.node import node
+from bench.brokers.node import Node, node
 from bench.brokers.peer import Peer
 from bench.brokers.process import Missing
 from bench.brokers.rabbitmq import rabbitmq
@@ -38,14 +38,21 @@ def brokers(run: Run) -> Iterator[Row]:
 
 def sqs(run: Run) -> Iterator[Row]:
     """One message at a time through boto3, against servers that keep messages in memory."""
-    starts: dict[str, tuple[Start, Target | None]] = {
-        "moto": (moto, Target(">=", 2)),
-        "elasticmq": (elasticmq, Target(">=", 2)),
-        "nothing": (nothing, None),  # what boto3 itself takes
-    }
     with node(run.folder("quiver")) as ours:
-        for name, (start, target) in starts.items():
-            yield from _against(run, ours.sqs(), name, start, target)
+        yield from _sqs(run, ours)
+        yield from _against(run, ours.sqs(), "nothing", nothing, None)  # what boto3 itself takes
+
+
+def sqs_unsynced(run: Run) -> Iterator[Row]:
+    """The same with a node that, like these servers, does not wait for the disk."""
+    with node(run.folder("quiver"), "memory") as ours:
+        yield from _sqs(run, ours)
+
+
+def _sqs(run: Run, ours: Node) -> Iterator[Row]:
+    starts: dict[str, Start] = {"moto": moto, "elasticmq": elasticmq}
+    for name, start in starts.items():
+        yield from _against(run, ours.sqs(), name, start, Target(">=", 2))
 
 
 def kafka(run: Run) -> Iterator[Row]:

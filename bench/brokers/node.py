@@ -12,11 +12,15 @@ from bench.brokers.peer import Peer
 from bench.brokers.process import Server
 from bench.brokers.sqs import sqs_peer
 from bench.content import batch_of, bodies
+from quiver.model.replies import Durability
 
 BATCH = 20_000  # sent at a time
 TAKEN = 50_000  # received at a time, at most
 TOPIC, GROUP = "native", "g"
-SETTINGS = "quiver serve as it comes, everything synced before it is confirmed"
+SETTINGS: dict[Durability, str] = {
+    "disk": "quiver serve as it comes, everything synced before it is confirmed",
+    "memory": "quiver serve with durability = memory, everything written before it is confirmed",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +28,7 @@ class Node:
     """A running node, and the port that all its doors are on."""
 
     port: int
+    durability: Durability
 
     @contextmanager
     def native(self) -> Iterator[Peer]:
@@ -44,24 +49,25 @@ class Node:
                 return 1
 
             yield Peer(
-                "Quiver", SETTINGS,
+                "Quiver", SETTINGS[self.durability],
                 lambda: queue.send_batch(TOPIC, batch).count, take, send_one,
                 (f"send_batch of {BATCH:,}, Arrow", f"receive_arrow of {TAKEN:,} + ack", "send"),
             )  # fmt: skip
 
     def sqs(self) -> Peer:
-        return sqs_peer("Quiver", SETTINGS, self.port)
+        return sqs_peer("Quiver", SETTINGS[self.durability], self.port)
 
 
 @contextmanager
-def node(folder: Path) -> Iterator[Node]:
+def node(folder: Path, durability: Durability = "disk") -> Iterator[Node]:
     """`quiver serve` on a port that it chooses itself."""
     program = Path(sys.executable).with_name("quiver")
     with Server(
-        [program, "serve", "--data", folder / "data", "--listen", "127.0.0.1:0"], folder
-    ) as server:
+        [program, "serve", "--data", folder / "data", "--listen", "127.0.0.1:0"], folder,
+        env={"QUIVER_DURABILITY": durability},
+    ) as server:  # fmt: skip
         server.wait_for(lambda: '"listening"' in server.log, "address")
         for line in server.log.splitlines():
             if (said := json.loads(line)).get("event") == "listening":
-                yield Node(int(said["address"].rpartition(":")[2]))
+                yield Node(int(said["address"].rpartition(":")[2]), durability)
                 break

@@ -97,7 +97,7 @@ REPLICA_TRIES_MAX: Final = 10  # of a reader whose files are replaced by their o
 
 # -- serving ---------------------------------------------------------------------------------------
 HEAD_SECONDS_MAX: Final = 10.0  # from the first byte of a request to the end of its head
-HEAD_BYTES_MAX: Final = 64 * KIB  # address and headers of a request
+HEAD_BYTES_MAX: Final = 64 * KIB  # address and headers of a request, and as many of trailers
 BODY_PAUSE_SECONDS_MAX: Final = 20.0  # between two pieces of a request's body
 BODY_BYTES_PER_SECOND_MIN: Final = 4 * KIB  # a body that comes more slowly than this is cut, after
 # one such pause that everybody is granted
@@ -117,6 +117,8 @@ PIPELINED_REQUESTS_MAX: Final = 32  # sent on one connection before the first ha
 IN_FLIGHT_BYTES_MAX: Final = (
     512 * MIB
 )  # bodies of requests, and of answers until they are read, in all
+GZIP_MEMBERS_MAX: Final = 10_000  # of a body in gzip: each costs the same, however little is in it
+ANSWERS_MADE_MAX: Final = 8  # messages read, received or fetched that are made answers at a time
 UNPACKERS_MAX: Final = 2  # bodies decompressed at a time: zstd may need 128 MiB for one
 THREADS_MAX: Final = 32  # of a node, for reading and decoding batches, large JSON, compression
 SQL_QUERIES_MAX: Final = 2  # questions and conditions in SQL that a node works on at a time
@@ -135,7 +137,7 @@ REQUEST_ID_CHARS_MAX: Final = 128  # of a client's own X-Request-Id; longer ones
 # -- the native door -------------------------------------------------------------------------------
 API_JSON_BYTES_MAX: Final = 8 * MIB  # a request of many parts in JSON, each of them an object
 API_MESSAGE_BYTES_MAX: Final = 24 * MIB  # one message in JSON: base64 takes a third more
-API_TRANSACTION_BYTES_MAX: Final = 96 * MIB  # a transaction may carry a batch of Arrow in base64
+API_TRANSACTION_BYTES_MAX: Final = 96 * MIB  # with the Arrow in base64 that is in it
 API_ARROW_BYTES_MAX: Final = ENCODED_BYTES_MAX  # a request in Arrow, decompressed
 API_SMALL_BYTES_MAX: Final = 1 * MIB  # any other request
 API_ROWS_MAX: Final = 10_000  # of a table as JSON; as Arrow there may be more
@@ -152,6 +154,7 @@ COMPRESS_BYTES_MIN: Final = 4 * KIB  # smaller bodies are sent as they are
 # -- the client of a node --------------------------------------------------------------------------
 PATIENCE_REMOTE_SECONDS: Final = 30.0  # how long a call is tried again before it fails
 OPEN_REMOTE_SECONDS: Final = 5.0  # less for the first: a wrong address should be noticed
+OPEN_ATTEMPT_SECONDS_MIN: Final = 2.0  # for each host then: a busy node takes its time
 CONNECT_SECONDS_MAX: Final = 5.0  # to open one connection
 ANSWER_SECONDS_MAX: Final = 60.0  # from a request to its answer, besides what it asks to wait
 BACKOFF_SECONDS_MIN: Final = 0.05  # before the second attempt; doubled with each further one
@@ -159,7 +162,7 @@ BACKOFF_SECONDS_MAX: Final = 2.0
 LANE_BYTES_MAX: Final = 8 * MIB  # of a producer's batches that go in one request
 READ_BUFFER_BYTES: Final = 1 * MIB  # of an answer, before the node is told to wait
 POOL_CONNECTIONS_MAX: Final = 100  # of one link, for requests that are answered at once
-POOL_WAITING_MAX: Final = 100  # more, for those that wait for messages; each of these keeps one
+POOL_WAITING_MAX: Final = 1_000  # more, each with a receive that waits; past it they get Overloaded
 READ_TOPICS_MAX: Final = 10_000  # topics whose reading a link has begun and may go on with
 POOL_IDLE_SECONDS: Final = 30.0  # shorter than the node's, so that it is not cut while in use
 

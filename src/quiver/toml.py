@@ -66,18 +66,28 @@ def _explained(text: str, kind: type[Section]) -> str:
     key = re.sub(r"\[[^]]*\]", "", where.rstrip("`")).lstrip(".")
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
         table = f" in [{key}]" if key else ""
-        near = get_close_matches(unknown[1], _names(kind, key), n=1, cutoff=0.5)
+        near = get_close_matches(unknown[1], _fields(kind, key), n=1, cutoff=0.5)
         return f"there is no key {unknown[1]!r}{table}" + (
             f"; did you mean {near[0]!r}?" if near else ""
         )
+    if chosen := re.fullmatch(r"Invalid enum value ('.*')", what):
+        table, _, name = key.rpartition(".")
+        choices = " or ".join(map(repr, _choices(_fields(kind, table)[name])))
+        return f"{key}: expected {choices}, got {chosen[1]}"
     for theirs, ours in WORDS.items():
         what = what.replace(theirs, ours)
     return f"{key}: {what[0].lower()}{what[1:]}" if key else what
 
 
-def _names(kind: type[Section], key: str) -> list[str]:
-    """The keys that a table has."""
+def _fields(kind: type[Section], key: str) -> dict[str, Any]:
+    """The keys that a table has, with their types."""
     for name in filter(None, key.split(".")):
-        kinds = {field.name: field.type for field in msgspec.structs.fields(kind)}
-        kind = section(kinds[name]) or kind
-    return [field.name for field in msgspec.structs.fields(kind)]
+        kind = section(_fields(kind, "")[name]) or kind
+    return {field.name: field.type for field in msgspec.structs.fields(kind)}
+
+
+def _choices(kind: Any) -> list[str]:
+    """The texts that a field may have."""
+    if isinstance(kind, str):
+        return [kind]
+    return [choice for part in get_args(kind) for choice in _choices(part)]

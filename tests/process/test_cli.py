@@ -263,6 +263,7 @@ def test_binary_is_shown_safely_and_goes_through_unchanged(cli):
     assert cli("receive", "files", "--raw") == BINARY + b"\n\n"
 
 
+@pytest.mark.slow
 def test_json_lines_are_what_json_output_is(cli):
     lines = [
         {"body": "text", "key": "k", "headers": {"a": "b"}, "priority": 3},
@@ -433,6 +434,7 @@ def until(condition, seconds=30.0):
 # -- groups ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_groups_in_either_order_of_words(orders):
     assert orders.json("groups", "create", "orders", "late", "--start", "latest")["created"]
     orders("groups", "orders", "create", "once", "--guarantee", "at-most-once")
@@ -587,6 +589,7 @@ def test_damage_is_found_explained_and_never_opened(orders):
     assert {**after, "quiver.lock": b""} == {**before, "quiver.lock": b""}
 
 
+@pytest.mark.slow
 def test_the_doctor_misses_what_only_the_snapshot_knows_of(cli, monkeypatch):
     monkeypatch.setattr(limits, "SNAPSHOT_LOG_ENTRIES", 20)
     cli.data.mkdir()

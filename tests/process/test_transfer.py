@@ -101,6 +101,7 @@ def test_dead_letters_are_exported_with_their_origin(cli, file):
     assert cli.json("import", "copy", file)["imported"] == 1
 
 
+@pytest.mark.slow
 def test_what_read_and_receive_print_can_be_imported(cli):
     lines = cli("read", "orders", "--json")
     done = cli.json("import", "copy", "-", given=lines)
@@ -118,6 +119,7 @@ def test_lines_as_send_takes_them_can_be_imported(cli):
     assert rows == [{"text": "a", "later": True}, {"text": "[1]", "later": None}]
 
 
+@pytest.mark.slow
 def test_a_wrong_line_of_a_file_is_named_and_nothing_is_stored(cli):
     path = cli.directory / "bad.jsonl"
     good = b'{"body": "x"}\n' * 25_000
@@ -172,6 +174,7 @@ def test_a_segment_can_be_imported_as_it_is(cli):
         assert first.to_pylist() == second.to_pylist()
 
 
+@pytest.mark.slow
 def test_mistakes_are_one_sentence(cli):
     (cli.directory / "not.parquet").write_bytes(b"PAR1 not at all")
     for command, said in [
@@ -234,6 +237,7 @@ def test_an_export_that_leaves_something_out_says_what_and_ends_with_a_code(cli,
     assert len(cli.error.splitlines()) == 2, cli.error
 
 
+@pytest.mark.slow
 def test_a_large_body_does_not_make_large_batches(cli):
     with cli.queue() as queue:
         queue.create_topic("large")

@@ -231,7 +231,7 @@ def no_loss(history: History) -> list[str]:
                     del done[seat]
             case Delivered() if event.settled:
                 done[event.seat] = True
-            case Settled(action="ack", status="ok" | "info"):
+            case Settled(action="ack" | "dismiss", status="ok" | "info"):
                 done[event.seat] = True
             case Committed(said=True):
                 for offset in range(event.offset):
@@ -294,7 +294,7 @@ def no_delivery_after_ack(history: History) -> list[str]:
     broken = []
     for event in history.events:
         match event:
-            case Settled(action="ack" | "dead_letter", status="ok"):
+            case Settled(action="ack" | "dead_letter" | "dismiss", status="ok"):
                 acked[event.seat] = event.epoch
             case Owed():
                 again = (event.topic, event.group, event.partition)
@@ -319,6 +319,9 @@ def one_live_lease(history: History) -> list[str]:
                 if event.now_ms < deadline_ms:
                     broken.append(f"{event.seat} was given as {event.epoch} and held as {epoch}")
                 until[event.seat] = (event.epoch, 0 if event.settled else event.deadline_ms)
+            case Settled(action="dismiss"):
+                if event.status != "fail":
+                    until.pop(event.seat, None)
             case Settled() if until.get(event.seat, (0, 0))[0] == event.epoch:
                 if event.action != "extend" and event.status != "fail":
                     until.pop(event.seat)
@@ -365,7 +368,7 @@ def key_order(history: History) -> list[str]:
                 again = (event.topic, event.group, event.partition)
                 owed[again] = (frozenset(event.offsets), event.end)
                 done = {seat for seat in done if seat[:3] != again}
-            case Settled(action="ack", status="ok" | "info"):
+            case Settled(action="ack" | "dismiss", status="ok" | "info"):
                 done.add(event.seat)
             case Committed(said=True):
                 done.update(
@@ -461,6 +464,8 @@ def fencing(history: History) -> list[str]:
                 again = (event.topic, event.group, event.partition)
                 for seat in [seat for seat in newest if seat[:3] == again]:
                     used.add((seat, newest[seat]))
+            case Settled(action="dismiss", status="ok"):  # whoever has it
+                used.add((event.seat, newest.get(event.seat, 0)))
             case Settled(status="ok"):
                 if newest.get(event.seat) != event.epoch:
                     broken.append(f"{event.seat} was settled under the old epoch {event.epoch}")

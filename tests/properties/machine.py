@@ -73,7 +73,7 @@ row_specs = st.tuples(
 row_lists = st.lists(row_specs, min_size=1, max_size=4)
 requests = st.lists(row_lists, min_size=1, max_size=3)
 mostly = st.sampled_from([True, True, True, False])
-actions = st.sampled_from(["ack", "ack", "nack", "nack", "extend", "dead_letter"])
+actions = st.sampled_from(["ack", "ack", "nack", "nack", "extend", "dead_letter", "dismiss"])
 delays = st.sampled_from([None, None, 0, 10, 100])
 endings = st.lists(st.tuples(actions, st.sampled_from([1, 1, 2, 100]), delays), max_size=4)
 positions = st.builds(
@@ -312,7 +312,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.do(Ask(command), sync=sync)
 
     @rule(
-        action=st.sampled_from(["ack", "nack", "extend"]),
+        action=st.sampled_from(["ack", "nack", "extend", "dismiss"]),
         which=st.lists(st.integers(0, 5), min_size=2, max_size=4),
     )
     def settle_many(self, action: Any, which: list[int]) -> None:

@@ -898,7 +898,11 @@ class Model:
                 for offset in range(start, end):
                     slots = group.slots[held.partition]
                     slot = slots[offset] if offset < len(slots) else Slot()
-                    if slot.state == "leased" and slot.epoch == held.epoch:
+                    if settle.action == "dismiss":
+                        good = offset < len(slots) and slot.state != "settled"
+                    else:
+                        good = slot.state == "leased" and slot.epoch == held.epoch
+                    if good:
                         found.append(((held.partition, offset), slot))
                     else:
                         refused += 1
@@ -932,7 +936,7 @@ class Model:
                     self._settle_one(topic, group, settle, place, slot, core)
             if named:
                 refused.append(replace(held, ranges=_ranges(sorted(named))))
-        if settle.action == "ack":
+        if settle.action in ("ack", "dismiss"):
             group.acked += count
         elif settle.action == "nack":
             group.nacked += count
@@ -945,7 +949,7 @@ class Model:
         self, topic: Topic, group: Group, settle: Settle, place: Place, slot: Slot, core: Delivery
     ) -> None:
         match settle.action:
-            case "ack":
+            case "ack" | "dismiss":
                 slot.state = "settled"
             case "extend":
                 slot.deadline_ms = self.now_ms + settle.lease_ms

@@ -169,7 +169,7 @@ def delay(chance: Random) -> int | None:
 
 
 def action(chance: Random) -> str:
-    return chance.choice(["ack", "ack", "ack", "nack", "nack", "extend", "dead_letter"])
+    return chance.choice(["ack", "ack", "ack", "nack", "nack", "extend", "dead_letter", "dismiss"])
 
 
 def ends(chance: Random) -> list[tuple[str, int, int | None]]:
@@ -255,7 +255,7 @@ RULES: dict[str, tuple[int, Draw]] = {
     "settle_many": (
         2,
         lambda c: {
-            "action": c.choice(["ack", "nack", "extend"]),
+            "action": c.choice(["ack", "nack", "extend", "dismiss"]),
             "which": [c.randrange(6) for _ in range(c.randrange(2, 5))],
         },
     ),

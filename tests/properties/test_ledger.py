@@ -70,6 +70,7 @@ def test_snapshots_change_nothing_in_the_ledger(seed, few_files):
     assert without_entry(rows_of(work.engine)) == without_entry(rows_of(plain.engine))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_files")
 @pytest.mark.parametrize("late", [False, True], ids=["before its effect", "after its effect"])
 def test_a_crash_at_any_operation_loses_no_row_and_doubles_none(late):

@@ -63,6 +63,12 @@ class Raw:
         assert piece, f"the connection was closed after {self._ahead!r}"
         self._ahead += piece
 
+    def rest(self) -> bytes:
+        """What comes until the node closes it."""
+        while piece := self.socket.recv(65_536):
+            self._ahead += piece
+        return self._ahead
+
     def is_closed(self) -> bool:
         """Whether the node closes it, sooner or later."""
         try:

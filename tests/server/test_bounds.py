@@ -1,18 +1,22 @@
 """What a node does not put up with: in time, in bytes, in connections."""
 
 import gzip
+import json
+import random
 import socket
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from quiver import limits
-from tests.server.nodes import Node, start_node
-from tests.server.raw import Raw
-from tests.server.testing_node import LIMIT
+from tests.server.nodes import Node, start_node, until_waiting
+from tests.server.raw import PATIENCE_SECONDS, Answer, Raw
+from tests.server.testing_node import LIMIT, PIECE
 
 HASTY = {
     "QUIVER_BOUNDS_HEAD_SECONDS": "0.4",
@@ -21,6 +25,7 @@ HASTY = {
     "QUIVER_BOUNDS_IDLE_SECONDS": "0.8",
 }
 SMALL = {"QUIVER_BOUNDS_CONNECTIONS": "4", "QUIVER_BOUNDS_IN_FLIGHT_BYTES": str(limits.MIB)}
+CHUNKED = b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
 Connect = Callable[[Node], Raw]
 
 
@@ -149,6 +154,47 @@ def test_a_head_that_is_too_large_is_refused(patient: Node, connect: Connect, he
         pass  # it was cut while we were still talking
 
 
+def test_a_head_does_not_begin_in_the_body_before_it(patient: Node, connect: Connect):
+    raw = connect(patient)
+    raw.send(
+        b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 60000\r\n\r\n",
+        bytes(60_000) + b"GET /health/live HTTP/1.1\r\n",
+    )
+    assert raw.answer().body == b"60000"
+    raw.send(b"host: localhost\r\nx: %b\r\n\r\n" % (b"a" * 10_000))
+    assert raw.answer().status == 200
+
+
+@pytest.mark.parametrize(
+    ("begin", "more"),
+    [(b"0\r\n", b"a: b\r\n" * 1_000), (b"0\r\na: ", b"b" * 5_000), (b"1;", b"x" * 5_000)],
+    ids=["trailers", "trailer", "extension"],
+)
+def test_nor_does_a_body_hide_endless_bytes(
+    patient: Node, connect: Connect, begin: bytes, more: bytes
+):
+    raw = connect(patient)
+    raw.send(CHUNKED, begin)
+    raw.trickle(more, pause=0.01)
+    assert raw.answer().status == 431
+    assert raw.is_closed()
+
+
+def test_trailers_are_passed_over(patient: Node, connect: Connect):
+    raw = connect(patient)
+    for _ in range(2):
+        raw.send(CHUNKED, b"3\r\nabc\r\n0\r\nx-request-id: trailer\r\n\r\n")
+        answer = raw.answer()
+        assert answer.body == b"3"
+        assert answer.headers["x-request-id"] != "trailer"
+
+
+def test_a_body_may_come_in_chunks_of_a_byte(patient: Node, connect: Connect):
+    raw = connect(patient)
+    raw.send(CHUNKED, b"1\r\nx\r\n" * 50_000, b"0\r\n\r\n")
+    assert raw.answer().body == b"50000"
+
+
 def test_a_large_body_is_refused_before_it_is_sent(patient: Node, connect: Connect):
     raw = connect(patient)
     raw.send(
@@ -157,6 +203,8 @@ def test_a_large_body_is_refused_before_it_is_sent(patient: Node, connect: Conne
     )
     answer = raw.answer()
     assert (answer.status, answer.problem["code"]) == (413, "message_too_large")
+    assert answer.headers["connection"] == "close", "or a next request would be taken for the body"
+    assert raw.is_closed()
 
 
 @pytest.mark.parametrize("path", ["/", "/v1/topics"])
@@ -202,10 +250,60 @@ def test_requests_may_come_before_answers(patient: Node, connect: Connect):
 
 def test_but_not_without_end(patient: Node, connect: Connect):
     raw = connect(patient)
-    raw.send(b"GET /test/receive?wait=20 HTTP/1.1\r\nhost: localhost\r\n\r\n" * 500)
-    answer = raw.answer()
+    raw.send(b"GET /health/live HTTP/1.1\r\nhost: localhost\r\n\r\n" * 500)
+    for _ in range(1 + limits.PIPELINED_REQUESTS_MAX):
+        assert raw.answer().status == 200
+    while (answer := raw.answer()).status == 200:
+        pass
     assert (answer.status, answer.problem["code"]) == (429, "overloaded")
     assert raw.is_closed()
+
+
+@pytest.mark.parametrize(
+    ("topic", "behind", "status"),
+    [
+        ("no-request", b"\x00\r\n\r\n", 400),
+        ("no-chunk", CHUNKED + b"no number\r\n", 400),
+        ("large-head", b"GET / HTTP/1.1\r\nx: %s" % (b"a" * 2 * limits.HEAD_BYTES_MAX), 431),
+        ("large-trailer", CHUNKED + b"0\r\na: %s" % (b"b" * 2 * limits.HEAD_BYTES_MAX), 431),
+        ("slow-head", b"GET / HTTP/1.1\r\n", 408),
+        ("slow-body", CHUNKED, 408),
+    ],
+)
+def test_a_refusal_waits_for_the_answers_before_it(
+    hasty: Node, connect: Connect, topic: str, behind: bytes, status: int
+):
+    raw, path, told = connect(hasty), f"/v1/topics/{topic}", {"content_type": "application/json"}
+    assert raw.ask("PUT", path, b"{}", **told).status == 200
+    raw.request("POST", f"{path}/groups/g/receive", b'{"wait": 20}', **told)
+    until_waiting(hasty, 1)
+    raw.send(behind)
+    for _ in range(2):  # until an idle connection is closed: longer than a head or body may take
+        assert connect(hasty).is_closed()
+    assert connect(hasty).ask("POST", f"{path}/messages", b'{"body": "one"}', **told).status < 300
+    first, second = raw.answer(), raw.answer()
+    assert (first.status, len(json.loads(first.body)["messages"])) == (200, 1)
+    assert (second.status, second.problem["code"]) == (status, "invalid_request")
+    assert raw.is_closed()
+
+
+def test_a_refusal_is_not_written_into_an_answer(patient: Node, connect: Connect):
+    raw = connect(patient)
+    raw.request("GET", "/test/streamed?pieces=200")
+    raw.socket.recv(1, socket.MSG_PEEK)  # it has begun, and cannot end before it is read
+    raw.send(b"\x00\r\n\r\n")
+    assert connect(patient).ask("GET", "/health/live").status == 200
+    assert raw.answer().body == bytes(200 * PIECE)
+    assert raw.answer().status == 400
+    assert raw.is_closed()
+
+
+def test_a_request_has_one_answer(patient: Node, connect: Connect):
+    raw = connect(patient)
+    raw.send(CHUNKED.replace(b"/test/count", b"/nowhere"))
+    assert raw.answer().status == 404
+    raw.send(b"no number\r\n")
+    assert raw.rest() == b""
 
 
 def test_what_is_not_http_is_told_so(patient: Node, connect: Connect):
@@ -259,6 +357,24 @@ def test_gzip_may_have_several_members(patient: Node, connect: Connect):
     body = gzip.compress(b"abc") + gzip.compress(b"de")
     answer = connect(patient).ask("POST", "/test/count", body, content_encoding="gzip")
     assert answer.body == b"5"
+
+
+@pytest.mark.parametrize(("name", "pack"), [("gzip", gzip.compress), ("zstd", zstd)])
+def test_compressed_bodies_may_have_many_parts(
+    patient: Node, connect: Connect, name: str, pack: Callable[[bytes], bytes]
+):
+    parts = [b"", b"abc", random.Random(1).randbytes(100_000), bytes(900_000), b"", b"de"]
+    body = b"".join(map(pack, parts)) + pack(b"x") * 1_000 + pack(b"") * 1_000
+    answer = connect(patient).ask("POST", "/test/count", body, content_encoding=name)
+    assert answer.body == b"1001005"
+
+
+def test_gzip_may_not_have_any_number_of_members(patient: Node, connect: Connect):
+    raw, empty = connect(patient), gzip.compress(b"")
+    body = empty * limits.GZIP_MEMBERS_MAX
+    assert raw.ask("POST", "/test/count", body, content_encoding="gzip").body == b"0"
+    answer = raw.ask("POST", "/test/count", body + empty, content_encoding="gzip")
+    assert (answer.status, answer.problem["code"]) == (400, "invalid_request")
 
 
 @pytest.mark.parametrize(
@@ -345,6 +461,93 @@ def test_answers_that_nobody_reads_count_too(small: Node, connect: Connect):
     assert len(reader.answer().body) == 20_000_000
     while sender.ask("POST", "/test/count", bytes(100_000)).status == 429:
         pass
+
+
+LARGE = [
+    ("POST", "/v1/topics/t/read", {}),
+    ("POST", "/v1/topics/t/groups/g/receive", {"wait": 20}),
+    ("POST", "/v1/topics/t/groups/g/members/m/fetch", {"positions": {}}),
+    ("POST", "/v1/sql", {"query": "select 1"}),
+    ("GET", "/v1/ledger", None),
+    ("GET", "/v1/messages/x/trace", None),
+    ("GET", "/v1/overview", None),
+    ("GET", "/v1/topics", None),
+    ("GET", "/v1/topics/t/segments", None),
+]
+SMALL_ANSWERS = [
+    ("POST", "/v1/topics/t/messages", {"body": "x"}, 200),
+    ("POST", "/v1/settle", {"action": "ack", "receipts": ["x"]}, 409),
+    ("GET", "/v1/topics/t", None, 200),
+    ("GET", "/health/ready", None, 200),
+    ("GET", "/metrics", None, 200),
+]
+
+
+def ask_json(raw: Raw, method: str, path: str, body: Any, **headers: str) -> Answer:
+    data = b"" if body is None else json.dumps(body).encode()
+    return raw.ask(method, path, data, content_type="application/json", **headers)
+
+
+def test_no_large_answer_is_begun_while_memory_is_full(small: Node, connect: Connect):
+    reader, asker = connect(small), connect(small)
+    assert ask_json(asker, "PUT", "/v1/topics/t", {}).status == 200
+    reader.request("GET", "/test/large?bytes=20000000")
+    while asker.ask("POST", "/test/count", bytes(100_000)).status == 200:
+        pass
+    for method, path, body in LARGE:
+        answer = ask_json(asker, method, path, body)
+        assert (path, answer.status) == (path, 429)
+        assert answer.problem["code"] == "overloaded"
+    for method, path, body, status in SMALL_ANSWERS:
+        assert (path, ask_json(asker, method, path, body).status) == (path, status)
+    target = {"x_amz_target": "AmazonSQS.ReceiveMessage"}
+    receive = "/", {"QueueUrl": "http://localhost/000000000000/t"}
+    answer = ask_json(asker, "POST", *receive, **target)
+    assert (answer.status, b"ServiceUnavailable" in answer.body) == (503, True)
+    assert len(reader.answer().body) == 20_000_000
+    while ask_json(asker, "POST", "/v1/topics/t/read", {}).status == 429:
+        pass
+    assert ask_json(asker, "POST", *receive, **target).status == 200
+
+
+def silent(node: Node, path: str, body: Any) -> socket.socket:
+    """A client that asks, and reads nothing of the answer so far."""
+    data = json.dumps(body).encode()
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+    client.settimeout(PATIENCE_SECONDS)
+    client.connect(("127.0.0.1", node.port))
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(data)}\r\n\r\n"
+    client.sendall(head.encode() + data)
+    return client
+
+
+@pytest.mark.parametrize("verb", ["read", "receive"])
+def test_large_answers_that_are_asked_for_at_once_share_the_bound(
+    tmp_path: Path, connect: Connect, verb: str
+):
+    env = {"QUIVER_BOUNDS_IN_FLIGHT_BYTES": str(limits.MIB)}
+    with start_node(tmp_path, env=env) as node, ExitStack() as clients:
+        raw = connect(node)
+        ask_json(raw, "PUT", "/v1/topics/t", {"retention": "7d"})
+        for _ in range(8):  # together more than sockets have room for
+            assert (
+                ask_json(raw, "POST", "/v1/topics/t/messages", {"body": "x" * 900_000}).status
+                == 200
+            )
+        asks = [("/v1/topics/t/read", {"limit": 8})] * 40
+        if verb == "receive":
+            asks = [(f"/v1/topics/t/groups/g{n}/receive", {"max_messages": 8}) for n in range(40)]
+        asked = [clients.enter_context(silent(node, *ask)) for ask in asks]
+        told = [client.recv(12, socket.MSG_WAITALL)[-3:] for client in asked]
+        assert set(told) == {b"200", b"429"}
+        assert told.count(b"200") <= limits.ANSWERS_MADE_MAX
+        for client in asked:
+            client.close()
+        refused = asks[told.index(b"429")]  # what it had was given back
+        while (answer := ask_json(raw, "POST", *refused)).status == 429:
+            pass
+        assert len(json.loads(answer.body)["messages"]) == 8
 
 
 def test_bombs_do_not_fill_the_memory(tmp_path: Path, connect: Connect):

@@ -26,7 +26,7 @@ def test_options_outweigh_the_environment_and_that_the_file(tmp_path: Path):
         'data = "a"\nlisten = "127.0.0.1:1"\nhosts = ["a"]\n[bounds]\nidle_seconds = 5\nconnections = 9\n',
     )
     environment = {
-        "QUIVER_LISTEN": "127.0.0.1:2", "QUIVER_HOSTS": "b,c", "QUIVER_BOUNDS_IDLE_SECONDS": "7.5",
+        "QUIVER_LISTEN": "127.0.0.1:2", "QUIVER_HOSTS": "b, c", "QUIVER_BOUNDS_IDLE_SECONDS": "7.5",
         "QUIVER_SOMETHING_ELSE": "1",
     }  # fmt: skip
     config = load(path, environment, {"listen": "127.0.0.1:3", "data": None})
@@ -56,7 +56,11 @@ def test_a_table_may_come_from_the_environment_alone():
             "bounds.connections: expected a whole number, got a number",
         ),
         ("[bounds]\nhead_seconds = 0", "bounds.head_seconds: expected a number > 0"),
-        ("[log]\nlevel = 'loud'", "log.level: "),
+        (
+            "[log]\nlevel = 'loud'",
+            "log.level: expected 'debug' or 'info' or 'warning' or 'error', got 'loud'",
+        ),
+        ("durability = 'tape'", "durability: expected 'memory' or 'disk', got 'tape'"),
         ("listen = '7070'", "an address and a port"),
         ("listen = '127.0.0.1:99999'", "an address and a port"),
         ("listen = 'example.com:7070'", "is not an IP address"),

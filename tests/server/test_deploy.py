@@ -115,6 +115,7 @@ def unit() -> dict[str, str]:
 def test_the_unit_says_what_a_node_needs():
     told = unit()
     assert told["Type"] == "notify"
+    assert "ProcSubset" not in told  # without /proc/stat there are no metrics of the process
     assert told["User"] == "quiver"
     assert told["Restart"] == "on-failure"
     assert told["ExecStart"].endswith("quiver serve --config /etc/quiver/node.toml")

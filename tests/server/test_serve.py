@@ -1,6 +1,7 @@
 """A node starts, says so, serves, and ends: in order, at once, or because its disk failed."""
 
 import json
+import logging
 import os
 import signal
 import socket
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import quiver
+from quiver.server import logs, systemd
 from tests.server.nodes import ROOT, Node, start_node
 from tests.server.raw import Raw
 
@@ -124,7 +126,7 @@ def test_a_doctor_says_what_a_node_would_be_started_with(tmp_path: Path):
     assert json.loads(done.stdout) == {
         "status": "healthy", "config": str(path), "listen": "127.0.0.1:7171",
         "data": f"{tmp_path}/data", "hosts": "localhost, queue.lan",
-        "credentials": "everybody may do everything", "tls": "off",
+        "credentials": "everybody may do everything", "tls": "off", "durability": "disk",
     }  # fmt: skip
     assert not (tmp_path / "data").exists()
 
@@ -203,6 +205,23 @@ def test_a_node_that_ends_is_not_ready(node: Node):
         assert raw.answer().status == 200
         answer = raw.answer()
         assert (answer.status, answer.problem["detail"]) == (503, "the node is about to end")
+
+
+def test_a_request_behind_another_is_finished_too_when_a_node_ends(node: Node):
+    with Raw(node.port) as raw:
+        raw.send(
+            b"GET /test/receive?wait=600 HTTP/1.1\r\nhost: localhost\r\n\r\n"
+            b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ncontent-length: 3\r\n"
+            b"expect: 100-continue\r\n\r\n"
+        )
+        until_waiting(node, 1)
+        node.signal(signal.SIGTERM)
+        assert raw.answer().status == 200
+        assert raw.answer().status == 100
+        raw.send(b"abc")
+        assert raw.answer().body == b"3"
+    assert node.wait() == 0
+    assert "cut" not in [line["event"] for line in node.lines]
 
 
 def test_a_second_signal_ends_at_once(tmp_path: Path):
@@ -406,7 +425,39 @@ def test_logs_may_be_for_people(tmp_path: Path):
     assert "listening  address=127.0.0.1:" in line
 
 
+def test_headers_of_strangers_are_not_in_the_log(shared: Node):
+    with Raw(shared.port) as raw:
+        traced = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01", "tracestate": "CANARY=x"}
+        assert raw.ask("GET", "/v1/topics", b"", **traced).status == 200
+        assert raw.ask("GET", "/health/live").status == 200
+    shared.logged("request", path="/health/live")
+    assert "CANARY" not in str(shared.lines)
+
+
+def test_a_path_makes_up_no_lines(caplog: pytest.LogCaptureFixture):
+    logs.event("request", level=logging.WARNING, path="/a\n12:00:00 error   \x1b[31mfire")
+    (record,) = caplog.records
+    assert logs.Text().format(record).endswith(r"path=/a\n12:00:00 error   \x1b[31mfire")
+
+
+def test_an_answer_that_is_being_read_is_sent_to_its_end(tmp_path: Path):
+    with quiver.connect(tmp_path / "data") as queue:
+        queue.create_topic("t")
+        queue.send_batch("t", [b"x" * 1_000_000] * 16)
+    with start_node(tmp_path) as node, Raw(node.port) as raw:
+        raw.request("POST", "/v1/topics/t/read", b'{"limit": 16}', content_type="application/json")
+        assert raw.socket.recv(1, socket.MSG_PEEK) == b"H"
+        node.signal(signal.SIGTERM)
+        node.logged("stopping")
+        assert len(json.loads(raw.answer().body)["messages"]) == 16
+        assert node.wait() == 0
+
+
 # -- systemd ---------------------------------------------------------------------------------------
+
+
+def test_after_one_look_that_fails_two_are_left_before_systemd_acts():
+    assert systemd.watchdog_seconds({"WATCHDOG_USEC": "60000000"}) == 15
 
 
 def test_systemd_is_told_how_it_goes(tmp_path: Path):

@@ -1,10 +1,11 @@
 """`quiver serve` with a few routes more, for what lies before the doors."""
 
 import os
+from collections.abc import AsyncIterator
 from typing import Any
 
 from starlette.requests import Request
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from quiver.cli import main
@@ -15,6 +16,7 @@ from quiver.server.app import until_gone
 from quiver.server.body import read_body
 
 LIMIT = 2_000_000
+PIECE = 100_000
 
 
 def routes(queue: AsyncQueue) -> list[Route]:
@@ -33,6 +35,15 @@ def routes(queue: AsyncQueue) -> list[Route]:
     async def large(request: Request) -> Response:
         return Response(bytes(int(request.query_params["bytes"])))
 
+    async def streamed(request: Request) -> Response:
+        count = int(request.query_params["pieces"])
+
+        async def pieces() -> AsyncIterator[bytes]:
+            for _ in range(count):
+                yield bytes(PIECE)
+
+        return StreamingResponse(pieces(), headers={"content-length": str(count * PIECE)})
+
     async def broken(request: Request) -> Response:
         raise RuntimeError("a bug")
 
@@ -44,7 +55,7 @@ def routes(queue: AsyncQueue) -> list[Route]:
         return PlainTextResponse("broken")
 
     posts = [("count", count), ("send", send), ("break-disk", break_disk)]
-    gets = [("receive", receive), ("large", large), ("broken", broken)]
+    gets = [("receive", receive), ("large", large), ("streamed", streamed), ("broken", broken)]
     return [
         *(Route(f"/test/{name}", act, methods=["POST"]) for name, act in posts),
         *(Route(f"/test/{name}", act, methods=["GET"]) for name, act in gets),

@@ -19,7 +19,8 @@ from tests.contract.doors import SyncDoor
 
 COMMAND_SECONDS = 300
 
-pytestmark = pytest.mark.timeout(400)  # many small jobs: seconds each where others are at work
+# Many small jobs: seconds each where others are at work.
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
@@ -136,7 +137,6 @@ def command(*arguments: str, cwd) -> subprocess.CompletedProcess:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(4 * COMMAND_SECONDS)
 def test_the_commands_tell_a_sound_queue_from_one_that_is_not(tmp_path):
     with quiver.connect(tmp_path / "data") as queue:

@@ -13,6 +13,7 @@ import pytest
 from quiver import limits
 from quiver.server.sqs import moves
 from quiver.server.sqs.service import Move
+from tests.server.nodes import start_node
 from tests.sqs.conftest import client
 from tests.sqs.faults import refused
 
@@ -366,3 +367,32 @@ def test_moves_that_are_refused(sqs, make, pair):
     ):  # fmt: skip
         with refused("MissingParameter"):
             call()
+
+
+def test_what_is_told_of_a_moved_message_does_not_depend_on_what_the_node_remembers(tmp_path):
+    def told(sqs):
+        url = sqs.get_queue_url(QueueName="other")["QueueUrl"]
+        (got,) = receive(sqs, url, VisibilityTimeout=0, AttributeNames=["All"])
+        attributes = got["Attributes"]
+        count = int(attributes["ApproximateReceiveCount"])
+        return count, attributes.get("DeadLetterQueueSourceArn")
+
+    with start_node(tmp_path) as node:
+        sqs = client(node)
+        dead, other = (sqs.create_queue(QueueName=name)["QueueUrl"] for name in ("dead", "other"))
+        redrive = {"RedrivePolicy": policy(arn_of(sqs, dead)), "VisibilityTimeout": "0"}
+        kill(sqs, sqs.create_queue(QueueName="source", Attributes=redrive)["QueueUrl"], "m")
+        sqs.start_message_move_task(SourceArn=arn_of(sqs, dead), DestinationArn=arn_of(sqs, other))
+        until_moved(sqs, other)
+        assert told(sqs) == (1, None)
+        node.restart()
+        assert told(client(node)) == (2, None)
+
+
+def until_moved(sqs, url):
+    for _ in range(200):
+        found = sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        if found["ApproximateNumberOfMessages"] == "1":
+            return
+        time.sleep(0.02)
+    raise AssertionError("it was not moved")

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+import quiver
 from quiver.node import receipts
 from tests.server.nodes import start_node, until_waiting
 from tests.sqs.conftest import client
@@ -204,6 +205,51 @@ def test_and_takes_it_from_who_has_it_now(sqs, url):
     sqs.delete_message(QueueUrl=url, ReceiptHandle=got["ReceiptHandle"])
     assert counts(sqs, url) == (0, 0, 0)
     sqs.delete_message(QueueUrl=url, ReceiptHandle=again["ReceiptHandle"])
+
+
+def test_what_is_deleted_late_is_still_in_history_and_there_for_other_groups(shared, sqs, url):
+    name = url.rpartition("/")[2]
+    with quiver.connect(f"quiver://127.0.0.1:{shared.port}") as queue:
+        queue.alter_topic(name, retention="7d")
+        queue.create_group(name, "audit")
+        send(sqs, url, "in time", "late")
+        first, second = receive(sqs, url, MaxNumberOfMessages=2)
+        sqs.delete_message(QueueUrl=url, ReceiptHandle=first["ReceiptHandle"])
+        receipt = second["ReceiptHandle"]
+        sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=receipt, VisibilityTimeout=0)
+        sqs.delete_message(QueueUrl=url, ReceiptHandle=receipt)
+        assert not receive(sqs, url)
+        assert [one.body for one in queue.read(name)] == [b"in time", b"late"]
+        got = queue.receive(name, "audit", max_messages=10)
+        assert [one.body for one in got] == [b"in time", b"late"]
+
+
+def test_who_deletes_late_is_not_disturbed_by_others_that_receive(shared, sqs, url):
+    handles = []
+    for at in range(100):
+        send(sqs, url, str(at))
+        (got,) = receive(sqs, url, VisibilityTimeout=30)
+        handles.append(got["ReceiptHandle"])
+    for handle in handles:
+        sqs.change_message_visibility(QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0)
+    deleted = threading.Event()
+
+    def peek():
+        other = client(shared)
+        while not deleted.is_set():
+            receive(other, url, VisibilityTimeout=0, MaxNumberOfMessages=10)
+
+    peekers = [threading.Thread(target=peek) for _ in range(3)]
+    for thread in peekers:
+        thread.start()
+    try:
+        for handle in handles:
+            sqs.delete_message(QueueUrl=url, ReceiptHandle=handle)
+    finally:
+        deleted.set()
+        for thread in peekers:
+            thread.join()
+    assert counts(sqs, url) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("by_queue", [True, False])

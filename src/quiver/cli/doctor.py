@@ -82,6 +82,7 @@ def _check_configuration(path: Path, *, as_json: bool) -> None:
         "hosts": ", ".join(("localhost", *config.hosts)),
         "credentials": "everybody may do everything" if guard.open else "are asked for",
         "tls": "on" if tls is not None else "off",
+        "durability": config.durability,
     }
     if as_json:
         output.document({"status": "healthy", "config": str(path), **facts})

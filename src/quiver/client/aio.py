@@ -7,6 +7,7 @@ pool.
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -33,9 +34,9 @@ from quiver.client.results import (
 )
 from quiver.client.scanning import Scan
 from quiver.client.steps import Pause, Work
-from quiver.client.stock import Stock
+from quiver.client.stock import GIVEN_UP, Stock
 from quiver.client.transaction import Collected, Settleable
-from quiver.errors import OutcomeUnknown, QueueClosed, ReceiptExpired
+from quiver.errors import QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Durability, Published, Sealed
@@ -86,6 +87,12 @@ async def run(
             error = problem
 
 
+def _close_unwanted(opening: Future[tuple[Flows, Callable[[], None]]]) -> None:
+    if opening.exception() is None:
+        _, close = opening.result()
+        close()
+
+
 _run = run  # where an argument has that name
 
 
@@ -106,7 +113,20 @@ class AsyncQueue:
         return self._flows_
 
     async def __aenter__(self) -> Self:
-        self._flows_, self._close = await asyncio.to_thread(self._open)
+        opening: Future[tuple[Flows, Callable[[], None]]] = Future()
+
+        def open_() -> None:
+            try:
+                opening.set_result(self._open())
+            except BaseException as error:  # noqa: BLE001  # whoever waits is told
+                opening.set_exception(error)
+
+        try:
+            await asyncio.to_thread(open_)
+        except BaseException:  # the thread goes on
+            opening.add_done_callback(_close_unwanted)
+            raise
+        self._flows_, self._close = opening.result()
         return self
 
     async def aclose(self) -> None:
@@ -692,6 +712,7 @@ class AsyncConsumer:
         self._closed = False
         self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
+        self._ending: asyncio.Task[None] | None = None
 
     async def get(self, *, wait: float | str | None = None) -> AsyncDelivery | None:
         """The next message; None if none came within `wait` (None: for ever) or it was closed."""
@@ -767,9 +788,14 @@ class AsyncConsumer:
         await run(self._flows.settle(action, items, **options))
 
     async def aclose(self) -> None:
-        """Stop receiving, and give back what was not taken."""
-        if self._closed or self._stock.owner.gone:
+        """Stop receiving, and give back what was not taken; that goes on if this is cancelled."""
+        if self._stock.owner.gone:
             return
+        if self._ending is None:
+            self._ending = asyncio.create_task(self._end())
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
         async with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -777,7 +803,7 @@ class AsyncConsumer:
             await self._task
         waiting = self._stock.emptied()
         if waiting:
-            with suppress(ReceiptExpired, OutcomeUnknown):  # leases end by themselves, too
+            with suppress(*GIVEN_UP):
                 await run(self._flows.settle("nack", waiting, delay=0, reason="not taken"))
 
     async def __aenter__(self) -> Self:

@@ -19,6 +19,7 @@ from quiver.model.units import milliseconds
 from quiver.node.cache import BatchCache
 from quiver.node.clock import SystemClock
 from quiver.node.engine import Engine
+from quiver.node.receipts import until_reboot
 from quiver.node.replica import Replica
 from quiver.node.shard import Shard
 from quiver.storage.files import TEMPORARY, DiskFiles, translated
@@ -93,7 +94,7 @@ def open_link(
 
     link = Link(address, read_only=read_only)
     try:
-        request = Request("GET", "/v1", repeat=True, patience_seconds=address.open_seconds)
+        request = Request("GET", "/v1", repeat=True, opens=True)
         link.call(request, lambda reply: reply.json(About)).wait()
     except BaseException:
         link.close()
@@ -149,6 +150,8 @@ def open_flows(
         lock.release()
         raise
     shard = Shard(engine, clock)
+    if durability == "memory":
+        shard.secret = until_reboot(shard.secret)
 
     def close() -> None:
         shard.close()

@@ -183,9 +183,8 @@ class Flows:
             handle.policy = yield from self.policy(topic)
 
     def delete_topic(self, topic: str) -> Flow[None]:
-        handle = yield from self.handle(topic)
-        self._handles.pop(topic, None)
-        yield self.shard.propose(DeleteTopic(handle.number))
+        yield from self._on_topic(topic, lambda handle: DeleteTopic(handle.number))
+        self.forget(topic)  # not before: who asked meanwhile may have been told that it is there
 
     def topics(self) -> Flow[list[str]]:
         names: list[str] = yield self.shard.ask(lambda engine: sorted(engine.core.names))
@@ -518,6 +517,11 @@ class Flows:
             handle.name, got.topic, group, got.group, got.epoch, got.deadline_ms, got.settled,
             tag(got.topic, got.group, got.epoch, self.shard.secret),
         )  # fmt: skip
+
+    def give_back(self, granted: tuple[Grant, Lease]) -> None:
+        """Let go of what a receive got and nobody has seen."""
+        assert isinstance(self.shard, Shard)
+        self.shard.give_back(granted[0].received)
 
     def receive_messages(
         self, make: Callable[..., L], settle: Callable[..., Any], *args: Any
@@ -861,15 +865,16 @@ class Flows:
         return handle.number
 
     def move(self, topic: str, command: Redrive | Discard) -> Flow[int]:
-        """One step of a redrive or discard of this topic; how many were moved."""
+        """One step of a redrive or discard of this topic; how many were moved, or at most were."""
         reply: Moved = yield self.shard.propose(command)
         return reply.count
 
-    def movable(self, topic: str, picks: tuple[Pick, ...]) -> Flow[int]:
+    def movable(self, topic: str, number: int, picks: tuple[Pick, ...]) -> Flow[int]:
         """How many of these would be moved now: those that nobody holds a lease on."""
 
         def ask(engine: Engine) -> int:
-            found = letters.pick(engine.core.topic_named(topic), picks)
+            known = engine.core.topic_named(topic)
+            found = letters.pick(known, picks) if known.number == number else []  # made again
             return sum(end - start for _, start, end in found)
 
         count: int = yield self.shard.ask(ask)

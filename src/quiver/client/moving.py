@@ -65,7 +65,7 @@ def move(
                 most = pace.step if limit is None else min(pace.step, limit - moved)
                 step, chosen = picks(chosen[:most]), chosen[most:]
                 if dry_run:
-                    moved += yield from flows.movable(topic, step)
+                    moved += yield from flows.movable(topic, number, step)
                 else:
                     yield from pace.wait()
                     count = yield from flows.move(topic, command(number, step))

@@ -61,17 +61,20 @@ class Outbox:
         rows, nbytes = self._rows, self._bytes
         producer = Producer(self._name, self._epoch, self.sequence) if self._name else None
         batch = self._flows.pack(rows)
-        ticket: Ticket[SentMany]
+        ticket: Ticket[SentMany] = Ticket()
         try:
             self._demand_known()
             ticket = self._flows.send_packed(self._topic, batch, self._durability, producer)
         except QuiverError as error:
-            ticket = Ticket()
             ticket.fail(error)
-        self._rows, self._bytes = [], 0
-        self._pending.append((ticket, rows, nbytes))
-        self._pending_bytes += nbytes
-        self.sequence += len(rows)
+        except BaseException:  # Ctrl-C, when it may be on its way already
+            ticket.fail(OutcomeUnknown("the send was interrupted"))
+            raise
+        finally:
+            self._rows, self._bytes = [], 0
+            self._pending.append((ticket, rows, nbytes))
+            self._pending_bytes += nbytes
+            self.sequence += len(rows)
 
     def awaited(self, *, all_of_them: bool) -> list[Ticket[Any]]:
         """The tickets to wait for: all there are, or only the oldest until there is room again."""

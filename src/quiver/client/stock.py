@@ -2,22 +2,33 @@
 
 from collections import deque
 from collections.abc import Iterable
-from typing import Any, Generic, TypeVar
+from math import inf
+from typing import Any, Final, Generic, TypeVar
 
 from quiver import limits
 from quiver.client import arguments
 from quiver.client.owner import Owner
 from quiver.client.results import Leased
-from quiver.errors import InvalidRequest
+from quiver.errors import (
+    InvalidRequest,
+    OutcomeUnknown,
+    QueueClosed,
+    ReceiptExpired,
+    UnavailableError,
+)
 
 L = TypeVar("L", bound=Leased)
+
+# Why messages that were not taken could not be given back: no matter, their leases end by themselves.
+GIVEN_UP: Final = (ReceiptExpired, OutcomeUnknown, UnavailableError, QueueClosed)
 
 
 class Stock(Generic[L]):
     """Deliveries that wait to be taken, and those that were taken and are not settled yet.
 
     Times are seconds of any clock that only goes forward. What waits longer than its lease lasts is
-    forgotten: somebody else may have it.
+    forgotten: somebody else may have it. What an at-most-once group gets is settled already: it has
+    no lease that could end, be made longer, or be given back.
     """
 
     def __init__(self, most: Any, lease: Any, *, keep: Any) -> None:
@@ -39,14 +50,16 @@ class Stock(Generic[L]):
     def add(self, deliveries: Iterable[L], asked: float) -> None:
         """Take these in; they were asked for at `asked`, so their leases last at least from then."""
         until = asked + self.lease_seconds
-        self._waiting.extend((delivery, until) for delivery in deliveries)
+        self._waiting.extend(
+            (delivery, inf if delivery.lease.settled else until) for delivery in deliveries
+        )
 
     def take(self, now: float) -> L | None:
         """The oldest whose lease still holds."""
         while self._waiting:
             delivery, until = self._waiting.popleft()
             if now < until:
-                if self._keep:
+                if self._keep and not delivery.lease.settled:
                     self._taken[_place(delivery)] = delivery
                 return delivery
         return None
@@ -62,7 +75,7 @@ class Stock(Generic[L]):
         if not self._keep or now < self._kept + self.lease_seconds / 3:
             return []
         self._kept = now
-        return [*(delivery for delivery, _ in self._waiting), *self._taken.values()]
+        return [*self._held(), *self._taken.values()]
 
     def were_kept(self, kept: Iterable[L], lost: Iterable[Any], asked: float) -> None:
         """Their leases last from `asked` on, but for those that were `lost`."""
@@ -78,11 +91,14 @@ class Stock(Generic[L]):
             self._taken.pop(place, None)
 
     def emptied(self) -> list[L]:
-        """What was never taken, to be given back."""
-        waiting = [delivery for delivery, _ in self._waiting if not delivery.lease.settled]
-        self._waiting.clear()
+        """What was never taken, to be given back; what cannot be given back can still be taken."""
+        waiting = self._held()
+        self._waiting = deque(one for one in self._waiting if one[0].lease.settled)
         self._taken.clear()
         return waiting
+
+    def _held(self) -> list[L]:
+        return [delivery for delivery, _ in self._waiting if not delivery.lease.settled]
 
 
 def _place(delivery: Leased) -> tuple[int, int, int]:

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
-from threading import Condition, Thread
+from threading import Condition, RLock, Thread
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -29,9 +29,9 @@ from quiver.client.results import (
 )
 from quiver.client.scanning import Scan
 from quiver.client.steps import Pause, Work
-from quiver.client.stock import Stock
+from quiver.client.stock import GIVEN_UP, Stock
 from quiver.client.transaction import Collected, Settleable
-from quiver.errors import OutcomeUnknown, QueueClosed, ReceiptExpired
+from quiver.errors import QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Durability, Published, Sealed
@@ -535,7 +535,8 @@ class Producer:
     def __init__(self, outbox: Outbox, linger: float) -> None:
         self._outbox = outbox
         self._linger = linger
-        self._changed = Condition()
+        self._lock = RLock()  # taken as it is: a condition can be interrupted half way
+        self._changed = Condition(self._lock)
         self._due = 0.0
         self._closed = False
         self._thread = Thread(target=self._flush_when_due, name="quiver-producer", daemon=True)
@@ -568,7 +569,7 @@ class Producer:
             dedup_id=dedup_id,
         )  # fmt: skip
         self._outbox.owner.demand()
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise QueueClosed("the producer is closed; open another")
             self._outbox.add(row)
@@ -581,7 +582,7 @@ class Producer:
     def flush(self) -> None:
         """Return when everything sent so far is stored."""
         self._outbox.owner.demand()
-        with self._changed:
+        with self._lock:
             self._outbox.submit()
             self._wait(all_of_them=True)
 
@@ -592,7 +593,7 @@ class Producer:
             self._outbox.collect()
 
     def _flush_when_due(self) -> None:
-        with self._changed:
+        with self._lock:
             while not self._closed:
                 if not self._outbox.rows:
                     self._changed.wait()
@@ -606,7 +607,7 @@ class Producer:
         if self._outbox.owner.gone:
             return
         try:
-            with self._changed:
+            with self._lock:
                 if self._closed:
                     return
                 self._closed = True  # from here on nothing is taken
@@ -679,15 +680,17 @@ class Consumer:
     """Receives ahead: what you take has been fetched before, while you worked on the last one.
 
     Iterate over it, or `get`. At most `prefetch` messages wait; when it is closed they are given
-    back at once, which counts as an attempt. With `keep`, leases are made longer in the background,
-    of what waits and of what you have taken, until it is settled or the consumer is closed.
+    back at once, which counts as an attempt. Those of an at-most-once group cannot be given back:
+    they can be taken after closing, too. With `keep`, leases are made longer in the background, of
+    what waits and of what you have taken, until it is settled or the consumer is closed.
     """
 
     def __init__(self, flows: Flows, stock: Stock[Delivery], *wish: Any) -> None:
         self._flows = flows
         self._stock = stock
         self._topic, self._group, self._name = wish
-        self._changed = Condition()
+        self._lock = RLock()  # taken as it is: a condition can be interrupted half way
+        self._changed = Condition(self._lock)
         self._closed = False
         self._error: Exception | None = None
         self._thread = Thread(target=self._work, name="quiver-consumer", daemon=True)
@@ -697,7 +700,7 @@ class Consumer:
         """The next message; None if none came within `wait` (None: for ever) or it was closed."""
         until = None if wait is None else time.monotonic() + milliseconds(wait, "wait") / 1000
         self._stock.owner.demand()
-        with self._changed:
+        with self._lock:
             while True:
                 delivery = self._stock.take(time.monotonic())
                 self._changed.notify_all()  # there is room again
@@ -723,18 +726,18 @@ class Consumer:
         try:
             while not self._closed:
                 self._keep()
-                with self._changed:
+                with self._lock:
                     room = self._stock.room
                     if not room:
                         self._changed.wait(self._pause)
                         continue
                 asked = time.monotonic()
                 got = self._receive(room)
-                with self._changed:
+                with self._lock:
                     self._stock.add(got, asked)
                     self._changed.notify_all()
         except Exception as error:  # noqa: BLE001  # whoever takes the next message is told
-            with self._changed:
+            with self._lock:
                 self._error = error
                 self._changed.notify_all()
 
@@ -751,7 +754,7 @@ class Consumer:
         )  # fmt: skip
 
     def _keep(self) -> None:
-        with self._changed:
+        with self._lock:
             kept = self._stock.to_keep(asked := time.monotonic())
         if kept:
             lost: tuple[Any, ...] = ()
@@ -759,12 +762,12 @@ class Consumer:
                 run(self._flows.settle("extend", kept, lease=self._stock.lease_seconds))
             except ReceiptExpired as error:
                 lost = error.refused
-            with self._changed:
+            with self._lock:
                 self._stock.were_kept(kept, lost, asked)
 
     def _settle(self, action: Any, items: Any, **options: Any) -> None:
         if action != "extend":
-            with self._changed:
+            with self._lock:
                 self._stock.settled(items)
         run(self._flows.settle(action, items, **options))
 
@@ -772,15 +775,14 @@ class Consumer:
         """Stop receiving, and give back what was not taken; in a forked process that is not ours."""
         if self._stock.owner.gone:
             return
-        with self._changed:
-            if self._closed:
-                return
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
         self._thread.join()
-        waiting = self._stock.emptied()
+        with self._lock:
+            waiting = self._stock.emptied()
         if waiting:
-            with suppress(ReceiptExpired, OutcomeUnknown):  # leases end by themselves, too
+            with suppress(*GIVEN_UP):
                 run(self._flows.settle("nack", waiting, delay=0, reason="not taken"))
 
     def __enter__(self) -> Self:

@@ -134,12 +134,12 @@ class Settle:
 
     Each range succeeds or fails by itself. `delay_ms` None means the topic's retry policy;
     `seed` is the chance that jitter needs. A release is a nack of what nobody has seen: the attempt
-    does not count.
+    does not count. A dismissal is an ack without a lease, from whoever has one.
     """
 
     topic: int
     group: int
-    action: Action | Literal["release"]
+    action: Action | Literal["release", "dismiss"]
     held: tuple[Held, ...]
     delay_ms: int | None = None
     lease_ms: int = 0

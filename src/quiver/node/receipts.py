@@ -14,11 +14,14 @@ from binascii import Error as Base64Error
 from functools import lru_cache
 from hashlib import blake2b
 from hmac import compare_digest
+from pathlib import Path
+from secrets import token_bytes
 from struct import Struct
 from typing import Final, NamedTuple
 
 from quiver.errors import ReceiptInvalid
 
+BOOT: Final = Path("/proc/sys/kernel/random/boot_id")  # another one after each start of the machine
 _FIELDS: Final = Struct("<BIIQIQ")
 _LEASE: Final = Struct("<BIIQ")  # how they begin: what the tag is of
 _VERSION: Final = 2
@@ -34,6 +37,19 @@ class Receipt(NamedTuple):
     partition: int
     offset: int
     epoch: int
+
+
+def until_reboot(secret: bytes) -> bytes:
+    """A secret for receipts that are no good after the machine went down.
+
+    Where nothing is synced, leases can be lost with the machine, and what they were known by is given
+    to others.
+    """
+    try:
+        boot = BOOT.read_bytes()
+    except OSError:
+        boot = token_bytes(16)
+    return blake2b(boot, key=secret, digest_size=32).digest()
 
 
 @lru_cache(maxsize=1_024)  # the messages of a lease are settled one after the other

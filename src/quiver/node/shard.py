@@ -516,11 +516,14 @@ class Shard:
 
     # -- waiting -----------------------------------------------------------------------------------
 
-    def _try(self, waiter: _Waiter, round_: _Round, now_ms: int) -> None:
-        """Serve a waiter now if there may be something for it; else park it, or send it away empty."""
+    def _try(self, waiter: _Waiter, round_: _Round, now_ms: int) -> bool:
+        """Serve a waiter now if there may be something for it; else park it, or send it away empty.
+
+        False if nobody waits any more: a message would be leased to nobody.
+        """
         core = self._engine.core
         if waiter.ticket.abandoned:
-            return  # a message would be leased to nobody
+            return False
         if isinstance(waiter, _Watch):
             self._try_watch(waiter, now_ms)
         elif core.is_ready(waiter.command.topic, waiter.command.group, now_ms):
@@ -531,6 +534,7 @@ class Shard:
             )
         else:
             self._park_or_send_away(waiter, now_ms)
+        return True
 
     def _try_watch(self, watch: _Watch, now_ms: int) -> None:
         try:
@@ -594,10 +598,9 @@ class Shard:
                 if left <= 0:
                     break
                 waiter = self._waiters.take(topic, group)
-                if not waiter.ticket.abandoned:
+                self._serving.append(waiter)
+                if self._try(waiter, round_, now_ms):
                     left -= waiter.command.max_messages if isinstance(waiter, _Receive) else 1
-                    self._serving.append(waiter)
-                    self._try(waiter, round_, now_ms)
 
     def _wake_due(self, round_: _Round, now_ms: int) -> None:
         """Try waiters whose time is up, or for whom a message has become due."""

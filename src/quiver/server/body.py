@@ -14,6 +14,7 @@ from quiver.server.requests import header
 from quiver.server.traffic import Held
 
 STEP_BYTES: Final = 256 * limits.KIB  # decompressed at a time
+PIECE_BYTES: Final = 16 * limits.KIB  # of gzip, of which zlib copies what comes after a member
 
 _unpacking = asyncio.Semaphore(limits.UNPACKERS_MAX)
 
@@ -26,9 +27,14 @@ def announced(request: Request) -> int:
 
 async def read_body(request: Request, limit: int) -> bytes:
     """The whole body, decompressed, of at most `limit` bytes; more is refused as early as possible."""
-    held: Held = request.scope["quiver.held"]
+    return await unpacked(request, await read_packed(request, limit), limit)
+
+
+async def read_packed(request: Request, limit: int) -> bytes:
+    """The whole body as it was sent, which is what a signature is for."""
+    held = Held.by(request)
     if announced(request) > limit:
-        raise _too_large(limit)
+        raise too_large(limit)
     body, more = bytearray(), True
     while more:
         message = await request.receive()
@@ -37,36 +43,44 @@ async def read_body(request: Request, limit: int) -> bytes:
         body += message.get("body", b"")
         more = message.get("more_body", False)
         if len(body) > limit:
-            raise _too_large(limit)
+            raise too_large(limit)
         if len(body) > limits.BODY_FREE_BYTES:
             held.add(len(body) - held.nbytes)  # what is there, not what was announced
+    return bytes(body)
+
+
+async def unpacked(request: Request, body: bytes, limit: int) -> bytes:
+    """The body, decompressed if its head says that it is compressed."""
     encoding = (header(request.scope, b"content-encoding") or b"").strip().lower()
     if encoding in (b"identity", b""):
-        return bytes(body)
+        return body
     unpack = _UNPACK.get(encoding)
     if unpack is None:
         named = encoding[:40].decode("latin-1")
         raise InvalidRequest(f"Content-Encoding {named!r} is not known; use gzip or zstd")
     async with _unpacking:
-        unpacked = await asyncio.to_thread(unpack, bytes(body), limit)
-    if len(unpacked) > limits.BODY_FREE_BYTES:
-        held.add(len(unpacked))
-    return unpacked
+        found = await asyncio.to_thread(unpack, body, limit)
+    if len(found) > limits.BODY_FREE_BYTES:
+        Held.by(request).add(len(found))
+    return found
 
 
 def _gunzip(data: bytes, limit: int) -> bytes:
-    found = bytearray()
+    found, view, at, members = bytearray(), memoryview(data), 0, 0
     try:
-        while data:
+        while at < len(data):
+            members += 1
+            if members > limits.GZIP_MEMBERS_MAX:
+                raise InvalidRequest(f"gzip may have {limits.GZIP_MEMBERS_MAX:,} members at most")
             member = zlib.decompressobj(zlib.MAX_WBITS | 16)
             while not member.eof:
-                found += member.decompress(data, STEP_BYTES)
-                if len(found) > limit:
-                    raise _too_large(limit)
-                if not member.unconsumed_tail and not member.eof:
+                piece = view[at : at + PIECE_BYTES]
+                if not piece:
                     raise InvalidRequest("the body is not whole gzip: its end is missing")
-                data = member.unconsumed_tail
-            data = member.unused_data
+                found += member.decompress(piece, STEP_BYTES)
+                if len(found) > limit:
+                    raise too_large(limit)
+                at += len(piece) - len(member.unused_data or member.unconsumed_tail)
     except zlib.error as error:
         raise InvalidRequest(f"the body is not gzip: {error}") from None
     return bytes(found)
@@ -79,7 +93,7 @@ def _unzstd(data: bytes, limit: int) -> bytes:
             while piece := stream.read(STEP_BYTES):
                 found += piece
                 if len(found) > limit:
-                    raise _too_large(limit)
+                    raise too_large(limit)
     except (OSError, pa.ArrowInvalid) as error:
         raise InvalidRequest(f"the body is not zstd: {error}") from None
     return bytes(found)
@@ -88,5 +102,5 @@ def _unzstd(data: bytes, limit: int) -> bytes:
 _UNPACK: Final[dict[bytes, Callable[[bytes, int], bytes]]] = {b"gzip": _gunzip, b"zstd": _unzstd}
 
 
-def _too_large(limit: int) -> MessageTooLarge:
+def too_large(limit: int) -> MessageTooLarge:
     return MessageTooLarge(f"the body is larger than {limit:,} bytes; send it in several requests")

@@ -16,6 +16,7 @@ import msgspec
 
 from quiver import limits, toml
 from quiver.errors import InvalidRequest
+from quiver.model.replies import Durability
 from quiver.toml import Section, section
 
 PREFIX: Final = "QUIVER_"
@@ -98,6 +99,7 @@ class Config(Section, frozen=True):
     listen: str = f"127.0.0.1:{DEFAULT_PORT}"
     hosts: Names = ()  # names by which clients may call this node, besides localhost
     insecure: bool = False  # listen beyond this machine without authentication
+    durability: Durability = "disk"  # of what does not say it: as in `quiver.connect`
     bounds: Bounds = Bounds()
     access: AccessFile = AccessFile()
     tls: TlsFiles | None = None
@@ -144,7 +146,8 @@ def load(
     _check_names(environment)
     for keys, kind in _fields(Config):
         if value := environment.get(_variable(keys)):
-            told = _merged(told, _nested(keys, value.split(",") if kind == Names else value))
+            names = [name.strip() for name in value.split(",")]
+            told = _merged(told, _nested(keys, names if kind == Names else value))
     toml.checked(told, Config, "the environment", strict=False)
     given = {key: value for key, value in (options or {}).items() if value is not None}
     return toml.checked(_merged(told, given), Config, "the options", strict=False)

@@ -5,6 +5,7 @@ Events have a name and facts. Bodies, headers, query strings and credentials are
 
 import json
 import logging
+import re
 import sys
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,6 +13,7 @@ from typing import Any, Final
 from quiver.server.config import LogConfig
 
 LOGGER: Final = logging.getLogger("quiver.server")
+CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")  # a path may have them, and make up lines
 
 
 def event(name: str, *, level: int = logging.INFO, **facts: Any) -> None:
@@ -32,6 +34,7 @@ def begin(config: LogConfig) -> None:
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     LOGGER.setLevel(config.level.upper())
     logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of what we answer
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # and it of headers, which it quotes
     logging.captureWarnings(True)
 
 
@@ -58,6 +61,7 @@ class Text(logging.Formatter):
         told = _told(record)
         facts = " ".join(f"{name}={value}" for name, value in told.items() if name != "event")
         line = f"{_time(record):%H:%M:%S} {record.levelname.lower():7} {told['event']}  {facts}"
+        line = CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), line)
         if record.exc_info:
             line += "\n" + self.formatException(record.exc_info)
         return line

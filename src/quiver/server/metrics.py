@@ -180,10 +180,8 @@ class Metrics:
         self._rest = _Rest()
         self._looking = asyncio.Lock()  # one at a time is enough
 
-    def request(
-        self, door: str, operation: str, code: str, seconds: float, received: int, sent: int
-    ) -> None:
-        """A request was answered: `code` is "ok" or an error's code; bytes are those of the bodies."""
+    def request(self, door: str, operation: str, code: str, seconds: float) -> None:
+        """A request was answered: `code` is "ok" or an error's code."""
         span = trace.get_current_span()
         if span.is_recording():
             span.update_name(f"{door} {operation}")
@@ -197,8 +195,14 @@ class Metrics:
         if duration is None:
             duration = self._durations[door, operation] = Histogram(REQUEST_BOUNDS)
         duration.add(seconds)
-        self._received[door] = self._received.get(door, 0) + received
-        self._answered[door] = self._answered.get(door, 0) + sent
+
+    def received(self, door: str, nbytes: int) -> None:
+        """So many bytes of a request's body came."""
+        self._received[door] = self._received.get(door, 0) + nbytes
+
+    def answered(self, door: str, nbytes: int) -> None:
+        """So many bytes of an answer's body go."""
+        self._answered[door] = self._answered.get(door, 0) + nbytes
 
     def age(self, topic: str, seconds: float, count: int = 1) -> None:
         """So many messages were delivered `seconds` after they were stored."""

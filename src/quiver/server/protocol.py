@@ -11,6 +11,9 @@ What a connection is doing on the side it reads from:
 
 A client that stops in HEAD or BODY is told so (408) and cut; one in IDLE is closed; one that does not
 read its answer is cut without a word. In DONE it is our turn, and there is no deadline.
+
+Answers come in the order of requests. What we refuse by ourselves waits for those before it: a client
+would take the refusal for the answer to a request that was served, and might repeat that.
 """
 
 import asyncio
@@ -57,11 +60,11 @@ class Connection(HttpToolsProtocol):
         self.entered = False  # it is open, or was
         self._doing = Doing.IDLE
         self._deadline = inf
-        self._head_bytes = 0
+        self._room = limits.HEAD_BYTES_MAX  # for bytes that are no body
         self._body_bytes = 0
         self._body_since = 0.0
         self._active: RequestResponseCycle | None = None  # whose answer comes next
-        self._refused = False
+        self._refusal: bytes | None = None  # the last that we say; then nothing is read any more
         self._unsent = 0  # when the client last read of its answer, and what the traffic counts
         self._unsent_until = inf
 
@@ -103,12 +106,9 @@ class Connection(HttpToolsProtocol):
         self._unsent = nbytes
 
     def _cut(self) -> None:
-        answering = self._active is not None and (
-            self._active.response_started or self._active is not self.cycle
-        )
         if self._doing is Doing.IDLE:
             self.transport.close()
-        elif answering:
+        elif self._doing is Doing.BODY and self.cycle.response_started:
             self.transport.abort()
         else:
             part = "head" if self._doing is Doing.HEAD else "body"
@@ -125,23 +125,19 @@ class Connection(HttpToolsProtocol):
     # -- reading -----------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        if self._doing is Doing.IDLE:
-            self._begin()
-        room = limits.HEAD_BYTES_MAX - self._head_bytes
-        if self._doing is Doing.HEAD and len(data) > room:
-            self._parse(data[:room])
-            data = data[room:]
-            if self._doing is Doing.HEAD:
+        while data and self._refusal is None and not self.transport.is_closing():
+            if self._doing is Doing.IDLE:
+                self._begin()
+            piece, data = data[: self._room], data[self._room :]
+            self._room -= len(piece)
+            self._parse(piece)  # there is new room after a head, and after each piece of a body
+            if not self._room:
+                part = "trailers" if self._doing is Doing.BODY else "head"
                 self._refuse(431, InvalidRequest(
-                    f"the head of the request has more than {limits.HEAD_BYTES_MAX:,} bytes"
+                    f"the {part} of the request has more than {limits.HEAD_BYTES_MAX:,} bytes"
                 ))  # fmt: skip
-        self._parse(data)
-        if self._doing is Doing.HEAD:
-            self._head_bytes += len(data)
 
     def _parse(self, data: bytes) -> None:
-        if self._refused:
-            return
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
@@ -165,6 +161,10 @@ class Connection(HttpToolsProtocol):
         if self._doing is not Doing.HEAD:
             self._begin()
 
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._doing is not Doing.BODY:  # trailers are passed over
+            super().on_header(name, value)
+
     def on_headers_complete(self) -> None:
         if len(self.pipeline) >= limits.PIPELINED_REQUESTS_MAX:
             self._refuse(429, Overloaded("wait for answers before you send more requests"))
@@ -175,11 +175,13 @@ class Connection(HttpToolsProtocol):
             return  # it comes again, without the offer
         super().on_headers_complete()
         self._doing = Doing.BODY
+        self._room = limits.HEAD_BYTES_MAX
         self._body_bytes = 0
         self._body_since = self.loop.time()
         self._await_body(self._body_since)
 
     def on_body(self, body: bytes) -> None:
+        self._room = limits.HEAD_BYTES_MAX
         if self.cycle.response_complete:
             return
         self.cycle.body += body
@@ -207,7 +209,7 @@ class Connection(HttpToolsProtocol):
 
     def _begin(self) -> None:
         self._doing = Doing.HEAD
-        self._head_bytes = 0
+        self._room = limits.HEAD_BYTES_MAX
         self._deadline = self.loop.time() + self._bounds.head_seconds
 
     def _rest(self) -> None:
@@ -227,16 +229,34 @@ class Connection(HttpToolsProtocol):
         self.flow.resume_reading()
         if self.pipeline:
             self._start_asgi_task(*self.pipeline.pop())
+        elif self._refusal is not None:
+            self._end(self._refusal)
         elif self._doing is Doing.DONE:
             self._rest()
         elif self._doing is Doing.BODY:  # nobody wants the rest of it
             self._deadline = self.loop.time() + limits.LINGER_SECONDS_MAX
 
     def _refuse(self, status: int, error: QuiverError) -> None:
-        """Answer by ourselves, and close."""
-        if self._refused or self.transport.is_closing():
+        """Answer by ourselves as soon as all requests before have their answers, and close.
+
+        What comes until then is read, and dropped: else nobody would notice that the client has gone.
+        """
+        if self._refusal is not None or self.transport.is_closing():
             return
-        self._refused = True
+        self._refusal = self._problem(status, error)
+        self._deadline = inf
+        due = self._active is not None and not self._active.response_complete
+        if self._doing is Doing.BODY:  # of the newest request, which gets no other answer
+            if self.pipeline:
+                self.pipeline.popleft()
+            elif self.cycle.response_started:
+                self._refusal = b""  # it has one
+            else:
+                due = False
+        if not due:
+            self._end(self._refusal)
+
+    def _problem(self, status: int, error: QuiverError) -> bytes:
         body = body_of(error, status)
         headers = [
             *self.server_state.default_headers,
@@ -246,7 +266,10 @@ class Connection(HttpToolsProtocol):
             (b"connection", b"close"),
         ]
         head = b"".join(b"%b: %b\r\n" % header for header in headers)
-        self.transport.write(STATUS_LINE[status] + head + b"\r\n" + body)
+        return STATUS_LINE[status] + head + b"\r\n" + body
+
+    def _end(self, last: bytes) -> None:
+        self.transport.write(last)
         self.transport.close()
 
 

@@ -12,7 +12,7 @@ import ipaddress
 import logging
 import re
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from functools import lru_cache
 from random import getrandbits
 from typing import Any, Final, TypeVar
@@ -43,6 +43,7 @@ FOR_BROWSERS: Final[tuple[tuple[bytes, bytes], ...]] = (  # a door may say somet
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 REQUEST_ID: Final = "quiver.request_id"  # where the scope has it
+DOOR: Final = "quiver.door"  # and the name of the door that it came to, for those who count
 AMAZON_ID: Final = b"x-amzn-requestid"  # as SDKs read it
 OWN_SITES: Final = (b"same-origin", b"none")  # "none": typed, or opened from outside the browser
 
@@ -82,13 +83,17 @@ class Reception:
         given = header(scope, b"x-request-id")
         request_id = given.decode() if given and ID.fullmatch(given) else new_id()
         held = Held(self._traffic)
-        scope.update({"app": self, REQUEST_ID: request_id, "quiver.held": held})
+        scope.update({"app": self, REQUEST_ID: request_id, DOOR: "node", Held.KEY: held})
         status = nbytes = 0
+        held_back = header(scope, b"expect") is not None  # the body, until it is asked for
 
         async def ask() -> Message:
-            nonlocal nbytes
+            nonlocal nbytes, held_back
+            held_back = False
             message = await receive()
-            nbytes += len(message.get("body", b""))
+            size = len(message.get("body", b""))
+            nbytes += size
+            self._metrics.received(scope[DOOR], size)
             return message
 
         async def answer(message: Message) -> None:
@@ -96,7 +101,11 @@ class Reception:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"] = _completed(message.get("headers", ()), scope)
-            nbytes += len(message.get("body", b""))
+                if held_back:  # and will not come: the next request could not be told from it
+                    message["headers"].append((b"connection", b"close"))
+            size = len(message.get("body", b""))
+            nbytes += size
+            self._metrics.answered(scope[DOOR], size)
             await send(message)
 
         try:
@@ -106,7 +115,7 @@ class Reception:
             pass
         except Exception as error:  # doors count what they answer themselves
             seconds = time.perf_counter() - started
-            self._metrics.request("node", "refuse", _code_of(error), seconds, 0, 0)
+            self._metrics.request("node", "refuse", _code_of(error), seconds)
             if status:  # too late for another answer; uvicorn closes the connection
                 raise
             await _answer_to(error, scope[REQUEST_ID])(scope, receive, answer)
@@ -218,22 +227,29 @@ def _completed(headers: Any, scope: Scope) -> list[tuple[bytes, bytes]]:
     return said
 
 
-async def until_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+async def until_gone(
+    request: Request, work: Coroutine[Any, Any, T], give_back: Callable[[T], Any] = lambda _: None
+) -> T:
     """The result of `work`, which is cancelled if the client goes away meanwhile.
 
-    The body must have been read. A receive that is cancelled leases nothing to nobody.
+    The body must have been read. A receive that is cancelled leases nothing to nobody; what was done in
+    the very moment in which the client went is given back.
     """
     task = asyncio.ensure_future(work)
     gone = asyncio.ensure_future(_gone(request))
+    wanted = False
     try:
         await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
+        wanted = not gone.done()
+        if not wanted:
             raise ClientDisconnect
         return task.result()
     finally:
         for pending in (task, gone):
             pending.cancel()
         await asyncio.gather(task, gone, return_exceptions=True)
+        if not wanted and not task.cancelled() and task.exception() is None:
+            give_back(task.result())
 
 
 async def _gone(request: Request) -> None:

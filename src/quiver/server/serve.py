@@ -50,6 +50,7 @@ from quiver.server.traffic import Traffic
 FAILED: Final = 1
 BACKLOG: Final = 4_096
 TICK_SECONDS: Final = 1.0
+LOOK_SECONDS: Final = 0.05  # between looks at what is still to be sent when a node ends
 OTHER_FILES: Final = 512  # descriptors that are not connections: log, segments, threads
 
 
@@ -99,8 +100,8 @@ class Node:
         loop.add_signal_handler(signal.SIGHUP, watch.now)
         with bound(self._config) as listener:
             flows, close = await asyncio.to_thread(
-                open_flows, self._config.data, milliseconds("30d", "ledger_retention"), "disk",
-                limits.SERVED_CACHE_BYTES_MAX,
+                open_flows, self._config.data, milliseconds("30d", "ledger_retention"),
+                self._config.durability, limits.SERVED_CACHE_BYTES_MAX,
             )  # fmt: skip
             assert isinstance(flows.shard, Shard)
             self._shard = flows.shard
@@ -225,8 +226,12 @@ class Node:
             self._shard.hasten()
         for connection in list(self._state.connections):
             connection.shutdown()
-        if self._state.tasks:
-            await asyncio.wait(self._state.tasks, timeout=self._config.bounds.drain_seconds)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._config.bounds.drain_seconds):
+                while self._state.tasks:  # one that ends may start another: requests in a row
+                    await asyncio.wait(self._state.tasks)
+                while self._unsent():  # noqa: ASYNC110  # the loop tells nobody when it is sent
+                    await asyncio.sleep(LOOK_SECONDS)
         if self._state.tasks:
             logs.event("cut", level=logging.WARNING, requests=len(self._state.tasks))
         for connection in list(self._state.connections):
@@ -236,6 +241,10 @@ class Node:
                 await asyncio.wait(self._state.tasks, timeout=TICK_SECONDS)
             for task in self._state.tasks:
                 task.cancel()
+
+    def _unsent(self) -> bool:
+        """Whether answers are made that were not read yet."""
+        return any(one.transport.get_write_buffer_size() for one in self._state.connections)
 
     def _give_up(self) -> None:
         logs.event("ended without closing", level=logging.ERROR)

@@ -22,6 +22,6 @@ def notify(state: str, environment: Mapping[str, str] = os.environ) -> None:
 
 
 def watchdog_seconds(environment: Mapping[str, str] = os.environ) -> float | None:
-    """How often systemd wants to hear that all is well: twice in the time after which it worries."""
+    """How often to tell systemd that all is well: if one look fails, two more are left before it acts."""
     microseconds = environment.get(WATCHDOG, "")
-    return int(microseconds) / 2e6 if microseconds.isdecimal() and int(microseconds) else None
+    return int(microseconds) / 4e6 if microseconds.isdecimal() and int(microseconds) else None

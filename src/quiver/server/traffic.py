@@ -1,6 +1,9 @@
 """How many connections there are and how many bytes they keep in memory, and whether more may come."""
 
 from collections import Counter
+from typing import Final, Self
+
+from starlette.requests import Request
 
 from quiver.errors import Overloaded
 from quiver.server.config import Bounds
@@ -37,19 +40,35 @@ class Held:
 
     __slots__ = ("_traffic", "nbytes")
 
+    KEY: Final = "quiver.held"  # where the scope of a request has it
+
     def __init__(self, traffic: Traffic) -> None:
         self._traffic = traffic
         self.nbytes = 0
 
+    @classmethod
+    def by(cls, request: Request) -> Self:
+        """Those of this request."""
+        found: Self = request.scope[cls.KEY]
+        return found
+
     def add(self, nbytes: int) -> None:
         """Take up so many more, if there is room for them."""
-        bound = self._traffic.bounds.in_flight_bytes
-        if self._traffic.bytes + nbytes > bound:
-            raise Overloaded(
-                f"requests keep {self._traffic.bytes:,} of {bound:,} bytes in memory already; "
-                "retry after a moment"
-            )
+        if self._traffic.bytes + nbytes > self._traffic.bounds.in_flight_bytes:
+            raise self._full()
         self.note(nbytes)
+
+    def demand_room(self) -> None:
+        """Refuse a request whose answer may be large while there is no room for any."""
+        if self._traffic.bytes >= self._traffic.bounds.in_flight_bytes:
+            raise self._full()
+
+    def _full(self) -> Overloaded:
+        bound = self._traffic.bounds.in_flight_bytes
+        return Overloaded(
+            f"requests and answers keep {self._traffic.bytes:,} of {bound:,} bytes in memory "
+            "already; retry after a moment"
+        )
 
     def note(self, nbytes: int) -> None:
         """Take up so many more for an answer: it must be given, and those who come next may wait."""

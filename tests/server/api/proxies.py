@@ -10,13 +10,15 @@ from typing import Self
 
 class Wire:
     """Forwards connections to a port. `lose` says whose answers are lost: those to requests with some
-    part in them, so many times; then `after` is called. While it is `down` nobody gets through."""
+    part in them, so many times; `after` is called, and who asked gets what is there `instead`. While
+    it is `down` nobody gets through."""
 
     def __init__(self, port: int) -> None:
         self._target = port
         self.lose: dict[bytes, int] = {}
         self.lost = 0
         self.after: Callable[[], object] = lambda: None
+        self.instead = b""
         self.down = False
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
@@ -53,6 +55,7 @@ class Wire:
             while data := far.recv(1 << 20):
                 if self._is_lost(bytes(asked)):
                     self.after()
+                    near.sendall(self.instead)
                     break
                 asked.clear()
                 near.sendall(data)
@@ -65,6 +68,10 @@ class Wire:
                 self.lost += 1
                 return True
         return False
+
+    def cut(self) -> None:
+        """Break all connections there are; others can be made."""
+        _cut(*self._sockets[1:])
 
     def __enter__(self) -> Self:
         return self

@@ -97,3 +97,18 @@ def test_duckdb_leaves_cores_and_memory_to_others(tmp_path: Path):
     told = {row["name"]: row["value"] for row in got["rows"]}
     assert 1 <= int(told["threads"]) <= limits.SQL_THREADS_MAX
     assert told["memory_limit"] == "512.0 MiB"
+
+
+@pytest.mark.usefixtures("threads")
+def test_a_time_that_python_does_not_have_is_a_text_or_refused(tmp_path: Path):
+    asked = [
+        ("timestamp_ns '2020-01-01'", 200, "2020-01-01 00:00:00.000000000"),
+        ("date '12345-01-01'", 200, "12345-01-01"),
+        ("date '2020-01-01'", 200, "2020-01-01"),
+        ("[timestamp_ns '2020-01-01 00:00:00.000000001']", 400, "cast it to VARCHAR"),
+        ("{'a': date '12345-01-01'}", 400, "cast it to VARCHAR"),
+    ]
+    answers = ask(tmp_path, [(SQL, {"query": f"SELECT {value} AS v"}) for value, *_ in asked])
+    for (_, status, expected), (got, body, _) in zip(asked, answers, strict=True):
+        assert got == status
+        assert expected in (body["rows"][0]["v"] if status == 200 else body["detail"])

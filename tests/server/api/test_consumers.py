@@ -1,6 +1,7 @@
 """Receiving ahead, from a directory and from a node: bounded, given back, kept."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -94,6 +95,27 @@ def test_what_waited_longer_than_its_lease_is_not_handed_out(queue):
         delivery.ack()
 
 
+@pytest.mark.parametrize("keep", [False, True])
+def test_what_is_settled_already_has_no_lease_that_could_end(queue, keep):
+    queue.create_group("t", "once", guarantee="at-most-once")
+    queue.send_batch("t", [str(at) for at in range(10)])
+    with queue.consumer("t", "once", prefetch=10, lease=0.2, keep=keep) as inbox:
+        until(lambda: queue.groups("t")["once"].lag == 0)
+        time.sleep(0.6)  # longer than a lease
+        got = [inbox.get(wait=PATIENCE_SECONDS) for _ in range(10)]
+        assert [one.text for one in got] == [str(at) for at in range(10)]
+        assert inbox.get(wait=0.2) is None
+
+
+def test_what_cannot_be_given_back_can_be_taken_after_closing(queue):
+    queue.create_group("t", "once", guarantee="at-most-once")
+    queue.send_batch("t", ["a", "b", "c"])
+    with queue.consumer("t", "once") as inbox:
+        until(lambda: queue.groups("t")["once"].lag == 0)
+        assert inbox.get(wait=PATIENCE_SECONDS).text == "a"
+    assert [one.text for one in inbox] == ["b", "c"]
+
+
 def test_a_topic_that_is_deleted_meanwhile_is_told(queue):
     queue.create_topic("gone")
     with queue.consumer("gone") as inbox:
@@ -135,3 +157,66 @@ def test_the_same_in_an_event_loop(url: str, tmp_path: Path):
             await queue.delete_topic("u")
 
     asyncio.run(scenario())
+
+
+def test_in_an_event_loop_what_is_settled_already_has_no_lease_that_could_end(url: str):
+    async def scenario() -> None:
+        async with quiver.connect_async(url) as queue:
+            await queue.create_topic("u")
+            await queue.create_group("u", "once", guarantee="at-most-once")
+            await queue.send_batch("u", ["a", "b", "c"])
+            async with queue.consumer("u", "once", prefetch=3, lease=0.2, keep=True) as inbox:
+                first = await inbox.get(wait=PATIENCE_SECONDS)
+                assert first is not None
+                assert first.text == "a"
+                await asyncio.sleep(0.6)  # longer than a lease
+                second = await inbox.get(wait=PATIENCE_SECONDS)
+                assert second is not None
+                assert second.text == "b"
+            assert [one.text async for one in inbox] == ["c"]
+            await queue.delete_topic("u")
+
+    asyncio.run(scenario())
+
+
+def test_a_close_that_is_cancelled_is_finished_by_the_next(url: str):
+    async def scenario() -> None:
+        async with quiver.connect_async(url) as queue:
+            await queue.create_topic("u")
+            await queue.send_batch("u", ["a", "b"])
+            async with queue.consumer("u", prefetch=10, lease=600) as inbox:
+                assert await inbox.get(wait=PATIENCE_SECONDS) is not None
+                closing = asyncio.create_task(inbox.aclose())
+                await asyncio.sleep(0)
+                closing.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await closing
+            assert (await queue.groups("u"))["default"].in_flight == 1  # what was taken
+            await queue.delete_topic("u")
+
+    asyncio.run(scenario())
+
+
+def test_an_opening_that_is_cancelled_leaves_nothing_open(url: str):
+    """Threads and files that are left behind fail any test; a directory must be free, too."""
+    begun, go_on = threading.Event(), threading.Event()
+    queue = quiver.connect_async(url)
+    really = queue._open
+
+    def slowly() -> Any:
+        begun.set()
+        assert go_on.wait(PATIENCE_SECONDS)
+        return really()
+
+    async def scenario() -> None:
+        queue._open = slowly
+        opening = asyncio.create_task(queue.__aenter__())
+        assert await asyncio.to_thread(begun.wait, PATIENCE_SECONDS)
+        opening.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await opening
+        go_on.set()
+
+    asyncio.run(scenario())
+    with quiver.connect(url) as other:
+        assert other.topics() == []

@@ -6,8 +6,14 @@ import socket
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from threading import Event
+from types import FrameType
 
 import pytest
 
@@ -15,7 +21,9 @@ import quiver
 from quiver import limits
 from quiver.client.remote.address import parse
 from quiver.client.remote.flows import _many
-from quiver.client.remote.link import Reply
+from quiver.client.remote.link import UNSURE, Reply, Request
+from quiver.errors import StorageFailed
+from quiver.server.problems import InternalError, body_of
 from tests.server.api.proxies import Wire
 from tests.server.nodes import Node, start_node, until_waiting
 
@@ -157,6 +165,82 @@ def test_a_transaction_that_did_nothing_is_not_called_done(queue, wire):
     assert queue.stats("out").depth == 0
 
 
+# -- answers that are not a node's -----------------------------------------------------------------
+
+
+def answer(status: str, body: bytes) -> bytes:
+    head = f"HTTP/1.1 {status}\r\ncontent-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return head.encode() + body
+
+
+BAD_GATEWAY = answer("502 Bad Gateway", b"<html><h1>502 Bad Gateway</h1></html>")
+
+
+def test_what_a_proxy_says_it_could_not_do_may_have_been_done(queue, wire):
+    wire.lose, wire.instead = {b"/t/messages": 1, b"/purge": 1}, BAD_GATEWAY
+    with pytest.raises(quiver.OutcomeUnknown, match="502"):
+        queue.send("t", b"x")
+    assert queue.stats("t").depth == 1
+    with pytest.raises(quiver.OutcomeUnknown):
+        queue.purge("t")
+    assert queue.stats("t").depth == 0
+
+
+def test_what_a_proxy_loses_is_repeated_where_that_is_safe(queue, wire):
+    wire.lose, wire.instead = {b"/t/messages": 1, b"GET": 1, b"/batches": 2}, BAD_GATEWAY
+    assert queue.send("t", b"zero", dedup_id="one").duplicate
+    assert queue.topics() == ["t"]
+    with queue.producer("t", name="p") as out:
+        for body in (b"one", b"two"):
+            out.send(body)
+            out.flush()
+    assert (wire.lost, out.confirmed) == (4, 2)
+    assert [record.text for record in queue.read("t")] == ["zero", "one", "two"]
+
+
+def test_a_proxy_whose_node_is_away_is_no_wrong_address(node, wire):
+    wire.lose, wire.instead = {b"GET /v1 ": 2}, BAD_GATEWAY
+    with quiver.connect(f"quiver://127.0.0.1:{wire.port}") as queue:
+        assert queue.topics() == []
+    wire.lose = {b"GET /v1 ": 1_000}
+    with pytest.raises(quiver.Unreachable, match="status 502"):
+        quiver.connect(f"quiver://127.0.0.1:{wire.port}?patience=0.2")
+
+
+@pytest.mark.parametrize("kind", [InternalError, StorageFailed])
+def test_a_node_that_fails_may_have_stored_what_was_sent(queue, wire, kind):
+    assert kind.code in UNSURE
+    wire.instead = answer("500 Internal Server Error", body_of(kind("it broke"), 500))
+    wire.lose = {b"/t/messages": 1, b"/batches": 1}
+    with pytest.raises(quiver.OutcomeUnknown, match="it broke"):
+        queue.send("t", b"x")
+    out = queue.producer("t", name="p")
+    out.send(b"y")
+    with pytest.raises(quiver.ProducerFailed, match="1 messages may be stored or not"):
+        out.close()
+    assert queue.stats("t").depth == 2
+
+
+def test_a_limit_holds_when_the_answer_to_a_step_is_lost(queue, wire):
+    queue.create_topic("kept")
+    queue.send_batch("t", [str(at) for at in range(100)])
+    wire.lose = {b"/t/move": 1}
+    assert queue.discard("t", limit=10) == 10
+    assert queue.stats("t").depth == 90
+    wire.lose = {b"/t/move": 1}
+    assert queue.redrive("t", to="kept", limit=20) == 20
+    assert (wire.lost, queue.stats("t").depth, queue.stats("kept").depth) == (2, 70, 20)
+
+
+def test_a_leave_whose_answer_is_lost_is_done(queue, wire):
+    member = queue.join("t", "g", "me")
+    wire.lose = {b"DELETE": 1}
+    member.leave()
+    assert wire.lost == 1
+    with pytest.raises(quiver.MemberFenced):
+        member.leave()
+
+
 # -- what must not be done twice -------------------------------------------------------------------
 
 
@@ -263,6 +347,27 @@ def test_batches_in_flight_are_all_reported_or_stored(node, wire):
         assert out.confirmed == 0
 
 
+def test_a_batch_under_way_when_the_queue_is_closed_may_be_stored(node, wire):
+    asked, ended = Event(), Event()
+
+    def hold() -> None:
+        asked.set()
+        ended.wait(60)
+
+    with quiver.connect(f"quiver://127.0.0.1:{wire.port}") as queue:
+        queue.create_topic("t")
+        out = queue.producer("t")
+        wire.lose, wire.after = {b"/batches": 1}, hold
+        out.send(b"A")
+        assert asked.wait(60)
+    with pytest.raises(quiver.ProducerFailed, match="1 messages may be stored or not") as failed:
+        out.close()
+    ended.set()
+    assert isinstance(failed.value.__cause__, quiver.OutcomeUnknown)
+    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as queue:
+        assert [record.text for record in queue.read("t")] == ["A"]
+
+
 def test_a_batch_that_is_refused_at_last_may_be_stored(queue, node, wire):
     """Somebody took the name over after the first attempt."""
     out = queue.producer("t", name="p")
@@ -281,6 +386,16 @@ def test_asking_is_repeated(queue, wire):
     wire.lose = {b"GET /v1/topics": 3}
     assert queue.topics() == ["t"]
     assert wire.lost == 3
+
+
+def test_a_dry_run_counts_in_a_topic_that_somebody_made_again(queue, node):
+    queue.send("t", b"old")
+    assert queue.discard("t", dry_run=True) == 1
+    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as other:
+        other.delete_topic("t")
+        other.create_topic("t")
+        other.send_batch("t", [b"a", b"b"])
+    assert queue.discard("t", dry_run=True) == 2
 
 
 # -- nodes that are not there ----------------------------------------------------------------------
@@ -309,6 +424,20 @@ def test_a_connection_that_takes_too_long_was_not_made(node, monkeypatch):
             assert queue.stats("t").depth == 1
         with pytest.raises(quiver.Unreachable):
             quiver.connect(f"quiver://127.0.0.1:{port}?patience=0.5")
+
+
+def test_another_node_is_asked_if_one_makes_no_connection(node):
+    with Deaf() as port:
+        url = f"quiver://127.0.0.1:{port},127.0.0.1:{node.port}?patience=4"
+        with quiver.connect(url) as queue:
+            assert queue.topics() == []
+
+
+def test_another_node_is_asked_if_one_is_silent(node):
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        hosts = f"127.0.0.1:{silent.getsockname()[1]},127.0.0.1:{node.port}"
+        with quiver.connect(f"quiver://{hosts}?patience=0.1") as queue:
+            assert queue.topics() == []
 
 
 @pytest.mark.parametrize("status", [b"404 Not Found", b"200 OK"])
@@ -340,6 +469,90 @@ def test_a_client_outlives_its_node(tmp_path):
         assert queue.receive("t")[0].body == b"x"
 
 
+def test_a_consumer_that_cannot_give_back_does_not_hide_an_error(tmp_path):
+    def fail(queue: quiver.Queue) -> None:
+        with queue.consumer("t") as inbox:
+            assert inbox.get(wait=30)
+            mortal.kill()
+            raise ZeroDivisionError
+
+    async def fail_too(url: str) -> None:
+        async with quiver.connect_async(url) as queue, queue.consumer("t", "other") as inbox:
+            assert await inbox.get(wait=30)
+            await asyncio.to_thread(mortal.kill)
+            raise ZeroDivisionError
+
+    with start_node(tmp_path) as mortal:
+        url = f"quiver://127.0.0.1:{mortal.port}?patience=0.2"
+        with quiver.connect(url) as queue:
+            queue.create_topic("t")
+            queue.create_group("t", "other")
+            queue.send_batch("t", [b"a", b"b"])
+            with pytest.raises(ZeroDivisionError):
+                fail(queue)
+        mortal.restart()
+        with pytest.raises(ZeroDivisionError):
+            asyncio.run(fail_too(url))
+
+
+# -- interrupts ------------------------------------------------------------------------------------
+
+
+def interrupted(call: Callable[[], object], at: int) -> bool:
+    """Whether Ctrl-C came: when a function of ours or of `threading` is called, after `at` others."""
+    calls = 0
+
+    def trace(frame: FrameType, event: str, _: object) -> None:
+        nonlocal calls
+        path = frame.f_code.co_filename
+        calls += path == threading.__file__ or "/quiver/client/" in path
+        if calls == at + 1:
+            sys.settrace(None)
+            raise KeyboardInterrupt
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
+def ends(close: Callable[[], object]) -> bool:
+    def quietly() -> None:
+        with suppress(quiver.ProducerFailed):
+            close()
+
+    thread = threading.Thread(target=quietly, daemon=True)
+    thread.start()
+    thread.join(30)
+    return not thread.is_alive()
+
+
+def test_a_producer_can_be_closed_wherever_it_was_interrupted(queue):
+    for at in range(1_000):
+        out = queue.producer("t", max_messages=1)
+        came = interrupted(partial(out.send, b"x"), at)
+        assert ends(out.close), f"interrupted at call {at}"
+        if not came:
+            return
+    raise AssertionError("it never came to an end")
+
+
+def test_a_consumer_can_be_closed_wherever_it_was_interrupted(queue):
+    queue.send_batch("t", [b"x"] * 1_000)
+    for at in range(1_000):
+        inbox = queue.consumer("t", prefetch=1)
+        came = interrupted(partial(inbox.get, wait=30), at)
+        assert ends(inbox.close), f"interrupted at call {at}"
+        if not came:
+            return
+    raise AssertionError("it never came to an end")
+
+
 # -- waiting ---------------------------------------------------------------------------------------
 
 
@@ -359,6 +572,27 @@ def test_a_receive_that_is_cancelled_takes_no_message(node):
             assert got.attempt == 1
 
     asyncio.run(scenario())
+
+
+def test_a_wait_longer_than_the_patience_survives_a_lost_connection(node, wire):
+    """The patience begins when the connection is lost, not with the call."""
+    url = f"quiver://127.0.0.1:{wire.port}?patience=0.1"
+    with quiver.connect(url) as queue, ThreadPoolExecutor(1) as pool:
+        queue.create_topic("t")
+        waiting = pool.submit(queue.receive, "t", wait=60)
+        until_waiting(node, 1)
+        time.sleep(0.2)
+        wire.cut()
+        with quiver.connect(f"quiver://127.0.0.1:{node.port}") as other:
+            other.send("t", b"x")
+        assert [delivery.text for delivery in waiting.result(60)] == ["x"]
+
+
+def test_a_wait_that_is_repeated_is_only_the_rest_of_it():
+    request = Request("POST", "/", b'{"wait":8,"lease":30}', repeat=True, wait_seconds=8)
+    rest = request.after(3)
+    assert (json.loads(rest.body), rest.wait_seconds) == ({"wait": 5, "lease": 30}, 5)
+    assert request.after(9).wait_seconds == 0
 
 
 def test_threads_share_a_queue(queue):
@@ -389,6 +623,35 @@ def test_a_forked_process_makes_connections_of_its_own(node):
     done = subprocess.run(command, capture_output=True, timeout=60, check=True, text=True)
     assert done.stdout == "parent,child,parent again\n"
     assert done.stderr == ""
+
+
+FORKED_IDLE = """
+    import os, sys, threading, time, quiver
+    queue = quiver.connect(sys.argv[1])
+    queue.create_topic("t")
+    receiving = threading.Thread(target=lambda: print(queue.receive("t", wait=60)[0].text))
+    receiving.start()
+    while not queue._flows.link._tasks:
+        time.sleep(0.01)
+    child = os.fork()
+    if child == 0:
+        sys.exit()  # it has done nothing, and lets go of everything
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    queue.send("t", b"parent")
+    receiving.join()
+    queue.close()
+"""
+
+
+def test_a_forked_process_that_ends_leaves_the_connections_of_its_parent_alone(node):
+    command = [
+        sys.executable,
+        "-c",
+        textwrap.dedent(FORKED_IDLE),
+        f"quiver://127.0.0.1:{node.port}",
+    ]
+    done = subprocess.run(command, capture_output=True, timeout=50, check=True, text=True)
+    assert (done.stdout, done.stderr) == ("parent\n", "")
 
 
 FORKED_OPEN = """
@@ -443,14 +706,37 @@ def test_those_who_wait_leave_room_for_those_who_send(node):
         async with quiver.connect_async(f"quiver://127.0.0.1:{node.port}") as queue:
             await queue.create_topic("t")
             await queue.create_topic("other")
-            waiting = [
-                asyncio.create_task(queue.receive("t", wait=60))
-                for _ in range(limits.POOL_WAITING_MAX + 10)
-            ]
-            await asyncio.to_thread(until_waiting, node, limits.POOL_WAITING_MAX)
+            waiting = [asyncio.create_task(queue.receive("t", wait=60)) for _ in range(150)]
+            await asyncio.to_thread(until_waiting, node, len(waiting))
             sent = await asyncio.wait_for(queue.send("other", b"x"), 30)
             assert sent.offset == 0
+            (got,) = await asyncio.wait_for(queue.receive("other", wait=30), 20)
+            assert got.body == b"x"
             assert not any(task.done() for task in waiting)
+            for task in waiting:
+                task.cancel()
+            await asyncio.gather(*waiting, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_only_so_many_may_wait(node, monkeypatch):
+    monkeypatch.setattr(limits, "POOL_WAITING_MAX", 3)
+
+    async def scenario() -> None:
+        async with quiver.connect_async(f"quiver://127.0.0.1:{node.port}") as queue:
+            await queue.create_topic("t")
+            waiting = [asyncio.create_task(queue.receive("t", wait=60)) for _ in range(3)]
+            await asyncio.to_thread(until_waiting, node, 3)
+            with pytest.raises(quiver.Overloaded, match="3 receives"):
+                await queue.receive("t", wait=60)
+            assert await queue.receive("t") == []
+            for _ in range(4):  # whoever has a message makes room for another
+                await queue.send("t", b"x")
+                await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                waiting = [task for task in waiting if not task.done()]
+                waiting.append(asyncio.create_task(queue.receive("t", wait=60)))
+                await asyncio.to_thread(until_waiting, node, 3)
             for task in waiting:
                 task.cancel()
             await asyncio.gather(*waiting, return_exceptions=True)

@@ -167,6 +167,9 @@ def test_a_dead_letter_topic_and_a_target_need_a_right_of_their_own(guarded):
     assert guarded("PATCH", f"/v1/topics/{TOPIC}", body, who="only-manage").status == 403
     assert guarded("PUT", f"/v1/topics/{TOPIC}", body, who="only-manage").status == 403
     assert guarded("PUT", "/v1/topics/new", body, who="only-manage-everywhere").status == 200
+    default = {"max_attempts": 2}  # <topic>.dlq, which is another topic, too
+    assert guarded("PATCH", f"/v1/topics/{TOPIC}", default, who="only-manage").status == 403
+    assert guarded("PUT", f"/v1/topics/{TOPIC}", default, who="only-manage").status == 403
     redrive = {"to": TOPIC}
     assert guarded("POST", f"/v1/topics/{TOPIC}/redrive", redrive, who="only-manage").status == 403
 

@@ -45,6 +45,7 @@ def one(spark):
     return spark.createDataFrame(ONE, "n INT, part STRING")
 
 
+@pytest.mark.slow
 def test_a_batch_is_there_once_whatever_its_process_had_done(spark, tmp_path, one):
     changes = deaths = 0
     while deaths == changes:

@@ -24,3 +24,11 @@ def test_a_topic_of_the_same_queue_is_named_once(url, topic):
     with pytest.raises(QuiverError, match="a topic is named twice"):
         make({**PIPELINE, "load": {"topic": load}})
     make({**PIPELINE, "load": {"topic": {"topic": topic, "url": "elsewhere"}}})
+
+
+def test_a_wrong_choice_in_a_list_of_tables_names_the_choices():
+    reference = {"name": "a", "path": "b", "on": ["id"], "format": "xml"}
+    with pytest.raises(QuiverError) as caught:
+        make({**PIPELINE, "enrich": {"reference": [reference]}})
+    expected = "enrich.reference.format: expected 'parquet' or 'json' or 'csv', got 'xml'"
+    assert expected in str(caught.value)

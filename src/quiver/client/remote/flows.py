@@ -30,7 +30,7 @@ from quiver.client.flows import (
     together,
 )
 from quiver.client.remote import tables, wire
-from quiver.client.remote.link import Link, Reply, Request
+from quiver.client.remote.link import UNSURE, Link, Reply, Request
 from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch, Staged
 from quiver.client.steps import Work
 from quiver.core.delivery.offsets import merge
@@ -38,6 +38,7 @@ from quiver.errors import (
     BehindRetention,
     InvalidRequest,
     LimitExceeded,
+    MemberFenced,
     OutcomeUnknown,
     QuiverError,
     ReceiptExpired,
@@ -564,11 +565,14 @@ class RemoteFlows(Flows):
             "picks": command.picks,
             "to": names[0] if target is not None else None,
         }
-        return (yield from self._count("POST", _topic(topic) + "/move", body, repeat=True))
+        reply = yield from self._call("POST", _topic(topic) + "/move", body, repeat=True)
+        count = _done(reply, wire.Count).count
+        if reply.repeated:  # the attempt whose answer was lost may have moved any of them
+            count = sum(end - start for pick in command.picks for start, end in pick.ranges)
+        return count
 
-    def movable(self, topic: str, picks: tuple[Pick, ...]) -> Flow[int]:
-        handle = yield from self.handle(topic)
-        body = {"action": "count", "number": handle.number, "picks": picks}
+    def movable(self, topic: str, number: int, picks: tuple[Pick, ...]) -> Flow[int]:
+        body = {"action": "count", "number": number, "picks": picks}
         return (yield from self._count("POST", _topic(topic) + "/move", body, repeat=True))
 
     # -- members -----------------------------------------------------------------------------------
@@ -588,7 +592,11 @@ class RemoteFlows(Flows):
 
     def leave(self, topic: TopicHandle, command: Leave) -> Flow[None]:
         path = _member(topic.name, command.group, command.member)
-        yield from self._tell("DELETE", path, repeat=True)
+        reply = yield from self._call("DELETE", path, repeat=True)
+        if reply.status >= 400:
+            error = reply.error()
+            if not (reply.repeated and isinstance(error, MemberFenced)):  # it has left already
+                raise error
 
     def assigned(self, topic: TopicHandle, group: str, member: str) -> Flow[Assigned]:
         path = _member(topic.name, group, member)
@@ -646,11 +654,14 @@ def _many(reply: Reply) -> SentMany:
 
 def _done(reply: Reply, kind: type[T]) -> T:
     """The answer to what may not be done twice. If another attempt was made before, whose answer was
-    lost, an error tells of the last one only."""
+    lost, an error tells of the last one only; and not every error says that nothing was done."""
     try:
         return reply.json(kind)
     except QuiverError as error:
-        if reply.repeated or reply.status < 400:  # it was done, and the answer is spoilt
+        told = reply.problem()
+        if reply.status < 400 or (told is not None and told.code in UNSURE):
+            raise OutcomeUnknown(f"it may have been done or not: {error}") from error
+        if reply.repeated:
             raise _unknown(error) from error
         raise
 

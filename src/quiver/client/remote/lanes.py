@@ -14,6 +14,7 @@ import pyarrow as pa
 from quiver import limits
 from quiver.batches.schema import concat
 from quiver.client.remote import wire
+from quiver.errors import OutcomeUnknown, QuiverError
 from quiver.model.commands import Producer
 from quiver.model.replies import SentMany
 from quiver.node.tickets import Ticket
@@ -54,48 +55,55 @@ class Lane:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is under way."""
-        return not self._busy
+        """Whether nothing is under way or waits."""
+        with self._lock:
+            return not self._busy and not self._waiting
 
     def add(self, batch: pa.RecordBatch, producer: Producer) -> Ticket[SentMany]:
         """Send a batch after those before it; the ticket gets the answer to it and its company."""
         ticket: Ticket[SentMany] = Ticket()
-        with self._lock:
-            self._waiting.append((batch, producer, ticket))
-            if self._busy:
-                return ticket
-            self._busy = True
-        self._next()
+        try:
+            with self._lock:
+                self._waiting.append((batch, producer, ticket))
+            self._next()
+        except BaseException:  # Ctrl-C: nobody would wait for it, or send it later
+            with self._lock:
+                self._waiting = deque(one for one in self._waiting if one[2] is not ticket)
+            raise
         return ticket
 
     def _next(self) -> None:
-        with self._lock:
-            together = self._taken()
-            self._busy = bool(together)
-        if not together:
-            return
+        """Send what waits, if nothing is under way. Whatever happens, Ctrl-C too, the lane goes on."""
+        together: list[Waiting] = []
         try:
-            batch = _joined([batch for batch, _, _ in together])
-            answer = self._send(batch, together[0][1])
-        except Exception as error:  # noqa: BLE001  # whoever waits is told
-            answer = Ticket()
-            answer.fail(error)
-        told = False
-
-        def tell() -> None:
-            nonlocal told
             with self._lock:
-                if told:  # a ticket may call twice, from two threads
+                if self._busy:
                     return
-                told = True
-            for _, _, ticket in together:
-                if answer.error is not None:
-                    ticket.fail(answer.error)
-                else:
-                    ticket.resolve(answer.get())
-            self._next()
+                together = self._taken()
+                self._busy = bool(together)
+            if together:
+                answer = self._send(_joined([batch for batch, _, _ in together]), together[0][1])
+                answer.when_done(lambda: self._tell(together, answer))
+        except BaseException as error:
+            failed: Ticket[SentMany] = Ticket()
+            failed.fail(_known(error))
+            self._tell(together, failed)
+            if not isinstance(error, Exception):
+                raise
 
-        answer.when_done(tell)
+    def _tell(self, together: list[Waiting], answer: Ticket[SentMany]) -> None:
+        with self._lock:
+            told = together.copy()
+            together.clear()  # a ticket may call twice, from two threads
+            if not told:
+                return
+            self._busy = False
+        for _, _, ticket in told:
+            if answer.error is not None:
+                ticket.fail(answer.error)
+            else:
+                ticket.resolve(answer.get())
+        self._next()
 
     def _taken(self) -> list[Waiting]:
         """As many as may go in one request: they follow each other, and are not too large."""
@@ -112,6 +120,17 @@ class Lane:
             rows += batch.num_rows
             found.append(self._waiting.popleft())
         return found
+
+
+def _known(error: BaseException) -> QuiverError:
+    """What a producer is told of an error; an interrupt may come before the request or after it."""
+    if isinstance(error, QuiverError):
+        return error
+    known = OutcomeUnknown(
+        f"sending was interrupted ({type(error).__name__}): it may have been done or not"
+    )
+    known.__cause__ = error
+    return known
 
 
 def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -4,15 +4,17 @@ What waits for messages has a pool of its own, so that any number of it leaves r
 
 A request is tried again by itself if it cannot have arrived (there was no connection), if the node
 says that it did nothing and that waiting helps, or if doing it twice is doing it once (`repeat`).
-Any other, when the connection breaks before the answer, is `OutcomeUnknown`. Waits between attempts
-grow and are drawn by chance, so that many clients do not come back all at once; after the address's
-patience it is `Unreachable`.
+Any other, when the connection breaks before the answer, or somebody between us and the node answers
+in its place, is `OutcomeUnknown`. Waits between attempts grow and are drawn by chance, so that many
+clients do not come back all at once. The address's patience begins with the first failure; when it
+is over and every host was tried, it is `Unreachable`.
 
 Threads may share a link. A process that was forked from one with a link gets a thread and
 connections of its own with its first call.
 """
 
 import asyncio
+import ctypes
 import os
 import random
 import re
@@ -43,6 +45,7 @@ from quiver.errors import (
     QuotaExceeded,
     ReadOnly,
     ReceiptExpired,
+    StorageFailed,
     Unauthenticated,
     UnavailableError,
     Unreachable,
@@ -54,6 +57,7 @@ T = TypeVar("T")
 
 # What waiting may help against. A full topic or disk is the caller's to know about, as in a directory.
 PASSING: Final = (Overloaded.code, QuotaExceeded.code, UnavailableError.code, QueueClosed.code)
+UNSURE: Final = ("internal_error", StorageFailed.code)  # the node may have done it all the same
 ASKS: Final = re.compile(r"/v1/(sql|topics/[^/]+/read)")  # POST, because the question is long
 WHERE_TOKENS_GO: Final = "Give one in QUIVER_TOKEN, or in the address: quiver://TOKEN@host:port"
 MAYBE_DONE: Final = (aiohttp.ClientError, TimeoutError, ConnectionError, OSError)
@@ -71,12 +75,20 @@ class Request:
     _: KW_ONLY
     repeat: bool
     wait_seconds: float = 0  # how long the node itself may take its time
-    patience_seconds: float | None = None  # less than the address's, if given
+    opens: bool = False  # the first of a link, with a patience of its own
 
     @property
     def only_reads(self) -> bool:
         """Whether nothing is changed by it."""
         return self.method == "GET" or (self.method == "POST" and bool(ASKS.fullmatch(self.path)))
+
+    def after(self, seconds: float) -> "Request":
+        """The same, when so much of its wait is over."""
+        if not self.wait_seconds:
+            return self
+        left = max(self.wait_seconds - seconds, 0)
+        body = msgspec.json.encode(msgspec.json.decode(self.body) | {"wait": left})
+        return replace(self, body=body, wait_seconds=left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,11 +109,17 @@ class Reply:
         except (msgspec.DecodeError, UnicodeDecodeError):
             raise self._strange() from None
 
+    def problem(self) -> wire.Problem | None:
+        """What is wrong, if a node says so."""
+        try:
+            return msgspec.json.decode(self.body, type=wire.Problem)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return None
+
     def error(self) -> QuiverError:
         """The error that the answer tells."""
-        try:
-            told = msgspec.json.decode(self.body, type=wire.Problem)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        told = self.problem()
+        if told is None:
             return self._strange()
         kind = _errors().get(told.code, QuiverError)
         if issubclass(kind, ReceiptExpired):
@@ -117,6 +135,10 @@ class Reply:
         return InvalidRequest(
             f"the answer, of status {self.status}, is not of a Quiver node; check the address"
         )
+
+
+class _Intercepted(aiohttp.ClientError):
+    """An answer of a failing proxy, not of a node: what the node did with the request is not known."""
 
 
 class _Body(aiohttp.BytesPayload):
@@ -167,6 +189,7 @@ class Link:
         self._thread: Thread | None = None
         self._sessions: dict[bool, aiohttp.ClientSession] = {}  # for what waits, and for the rest
         self._tasks: set[asyncio.Task[None]] = set()
+        self._waiting = 0  # requests that wait for messages
         self._at = 0  # the node that answered last
         self.lanes = Lanes()
 
@@ -211,7 +234,8 @@ class Link:
     def _compressed(self, request: Request) -> Request:
         headers = {"accept-encoding": "identity" if self.address.local else "zstd"}
         body = request.body
-        if len(body) >= limits.COMPRESS_BYTES_MIN and not self.address.local:
+        worth_it = len(body) >= limits.COMPRESS_BYTES_MIN and not self.address.local
+        if worth_it and not request.wait_seconds:  # these are small, and may change: see `after`
             body = pa.compress(body, "zstd", asbytes=True)
             headers["content-encoding"] = "zstd"
         if self.address.token is not None:
@@ -245,11 +269,7 @@ class Link:
         try:
             value = convert(await self._persist(request))
         except asyncio.CancelledError:
-            ticket.fail(
-                QueueClosed(
-                    "the queue was closed while this waited for its answer: it may have been done or not"
-                )
-            )
+            ticket.fail(_interrupted(request))
             raise
         except QuiverError as error:
             ticket.fail(error)
@@ -265,38 +285,56 @@ class Link:
 
     async def _persist(self, request: Request) -> Reply:
         """The answer, after as many attempts as it takes, or why there is none."""
-        patience = self.address.patience_seconds
-        if request.patience_seconds is not None:
-            patience = min(patience, request.patience_seconds)
+        if not request.wait_seconds:
+            return await self._insist(request)
+        if self._waiting >= limits.POOL_WAITING_MAX:
+            raise Overloaded(
+                f"{limits.POOL_WAITING_MAX:,} receives of this queue wait for messages already; wait "
+                "with fewer, or connect once more"
+            )
+        self._waiting += 1
+        try:
+            return await self._insist(request)
+        finally:
+            self._waiting -= 1
+
+    async def _insist(self, given: Request) -> Reply:
+        """Try until there is an answer, or patience is over and every host was asked."""
+        request = given
         begun = time.monotonic()
-        deadline = begun + patience
+        deadline = begun + self._open_seconds if request.opens else None
         repeated = False
         tried: str | None
         for attempt in range(1_000_000):
+            at = self._at
             try:
                 reply = await self._try(request)
-                if not _passing(reply) or time.monotonic() >= deadline:
+                if not _passing(reply) or _is_over(deadline):
                     return replace(reply, repeated=repeated)
                 tried = None
             except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
                 self._refuse_strangers(error)
                 tried = _why(error)
             except MAYBE_DONE as error:
-                if self._ahead_ms is None:
+                if self._ahead_ms is None and not isinstance(error, TimeoutError):
                     await self._check_it_is_a_node(error)
                 if not request.repeat:
                     raise OutcomeUnknown(
-                        f"the connection to {self._host} broke before the answer "
-                        f"({type(error).__name__}): it may have been done or not. Look before you do "
+                        f"the connection to {self._host} broke before the answer, or somebody else "
+                        f"answered ({_why(error)}): it may have been done or not. Look before you do "
                         "it again; what is sent with a dedup_id, or through a producer, is safe to repeat"
                     ) from None
-                repeated = repeated or request.method != "GET"
+                repeated = repeated or not request.only_reads
                 tried = _why(error)
-            if tried is not None and time.monotonic() >= deadline:
+            if deadline is None:
+                deadline = time.monotonic() + self.address.patience_seconds
+            everywhere = attempt + 1 >= len(self.address.hosts)
+            if tried is not None and everywhere and _is_over(deadline):
                 tried += f"; tried {_times(attempt + 1)} in {time.monotonic() - begun:.1f} s"
                 raise self._unreachable(tried, repeated=repeated) from None
-            self._at += 1  # perhaps another node answers
+            self._at = at + 1  # perhaps another node answers
             await asyncio.sleep(self._pause(attempt, deadline))
+            request = given.after(time.monotonic() - begun)
         raise AssertionError("patience is finite")
 
     def _pause(self, attempt: int, deadline: float) -> float:
@@ -311,9 +349,12 @@ class Link:
         if waits not in self._sessions:
             self._sessions[waits] = self._opened(waits=waits)
         url = self.address.urls[self._at % len(self.address.urls)] + request.path
+        seconds = limits.ANSWER_SECONDS_MAX + request.wait_seconds
+        if request.opens:  # each host has its share
+            share = self._open_seconds / len(self.address.hosts)
+            seconds = max(share, limits.OPEN_ATTEMPT_SECONDS_MIN)
         timeout = aiohttp.ClientTimeout(
-            total=limits.ANSWER_SECONDS_MAX + request.wait_seconds,
-            sock_connect=limits.CONNECT_SECONDS_MAX,
+            total=seconds, sock_connect=min(seconds, limits.CONNECT_SECONDS_MAX)
         )
         async with self._sessions[waits].request(
             request.method, url, data=_Body(request.body) if request.body else None,
@@ -324,7 +365,10 @@ class Link:
                 self._ahead_ms = int(told) - time.monotonic() * 1000
             if answer.headers.get("content-encoding") == "zstd":
                 content = _decompressed(content)
-            return Reply(answer.status, answer.headers, content)
+            reply = Reply(answer.status, answer.headers, content)
+            if reply.status >= 500 and reply.problem() is None:
+                raise _Intercepted(f"status {reply.status}, and not from a node")
+            return reply
 
     def _opened(self, *, waits: bool) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
@@ -340,6 +384,10 @@ class Link:
             middlewares=(_attempt,),
             skip_auto_headers=("user-agent", "content-type"),
         )
+
+    @property
+    def _open_seconds(self) -> float:
+        return min(self.address.open_seconds, self.address.patience_seconds)
 
     @property
     def _host(self) -> str:
@@ -421,11 +469,21 @@ def _times(count: int) -> str:
 
 def _passing(reply: Reply) -> bool:
     """Whether the node did nothing, and waiting may help."""
-    if reply.status not in (429, 503):
-        return False
-    with suppress(msgspec.DecodeError):
-        return msgspec.json.decode(reply.body, type=wire.Problem).code in PASSING
-    return False
+    told = reply.problem() if reply.status in (429, 503) else None
+    return told is not None and told.code in PASSING
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
+
+
+def _interrupted(request: Request) -> QuiverError:
+    """What a request is told that was under way when the queue was closed."""
+    if request.only_reads or request.wait_seconds:  # the leases of a lost answer end by themselves
+        return QueueClosed("the queue was closed while this waited for its answer")
+    return OutcomeUnknown(
+        "the queue was closed while this waited for its answer: it may have been done or not"
+    )
 
 
 async def _content(answer: aiohttp.ClientResponse) -> BytesLike:
@@ -459,17 +517,20 @@ def _errors() -> dict[str, type[QuiverError]]:
 
 
 _LINKS: WeakSet[Link] = WeakSet()
-# Loops and connections of parent processes: a few for each link that was in use at a fork. They are
-# kept, because to let go of them would close what is the parent's own.
-_INHERITED: list[Any] = []
 
 
 def _forked() -> None:
     """In a child process threads and connections of the parent are gone, or not ours."""
     for link in list(_LINKS):
         if link._loop is not None:
-            _INHERITED.append((link._loop, link._sessions))
+            _keep_for_ever((link._loop, link._sessions, link._tasks))
         link._forget()
+
+
+def _keep_for_ever(inherited: Any) -> None:
+    """Never finalise this, not even at exit: the parent's loop shares its epoll instance with ours, so
+    that letting go of a connection here would make the parent deaf to it."""
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
 
 
 os.register_at_fork(after_in_child=_forked)

@@ -576,7 +576,7 @@ class Delivery:
                 self._set_timer(
                     (deadline_ms, LEASE, topic.number, group.number, held.partition, held.epoch)
                 )
-        if command.action == "ack":
+        if command.action in ("ack", "dismiss"):
             group.acked += count
         elif command.action in ("nack", "release"):
             group.nacked += count
@@ -591,6 +591,8 @@ class Delivery:
         command: Settle,
     ) -> list[Range]:  # fmt: skip
         """Settle what the lease holds of `start … end`; return what that was."""
+        if command.action == "dismiss":
+            return self._dismiss(topic, group, view, start, min(end, view.partition.end))
         lease = view.leases.get(epoch)
         if lease is None:
             return []
@@ -620,6 +622,14 @@ class Delivery:
                                      consumer, attempt, command.reason, self.now_ms)  # fmt: skip
                     view.give_back(low, high, attempt - 1, self.now_ms, self.now_ms)
         return [(low, high) for low, high, _ in released]
+
+    def _dismiss(self, topic: Topic, group: Group, view: View, start: int, end: int) -> list[Range]:
+        """Settle what the group has not settled of `start … end`; return what that was."""
+        done = list(view.settled.gaps(start, end))
+        for low, high in done:
+            topic.ledger.add(Event.ACKED, topic.name, view.partition.number, low, high, group.name)
+        view.lose(start, end, self.now_ms)
+        return done
 
     def _nack(
         self, topic: Topic, group: Group, view: View, released: list[Taken], command: Settle,

@@ -7,6 +7,7 @@ million parts, each of which is joined to those before), and no buffer is compre
 instead; `Content-Encoding` is undone within a bound.
 """
 
+import re
 import struct
 from collections.abc import Iterator
 from typing import Any, Final
@@ -19,6 +20,7 @@ from quiver.batches.arrow_input import accept
 from quiver.batches.schema import TIME
 from quiver.client.remote import wire
 from quiver.errors import InvalidBatch, MessageTooLarge
+from quiver.server.body import too_large
 
 # Places of fields in the tables of Arrow's Message.fbs.
 _HEADER_TYPE: Final = 1
@@ -27,6 +29,8 @@ _BATCH: Final = 3  # as a header type
 _DICTIONARY: Final = 2
 _BATCH_COMPRESSION: Final = 3
 _DICTIONARY_DATA: Final = 1
+
+_IN_JSON: Final = re.compile(rb'"arrow"\s*+:\s*+"')
 
 
 def read_batch(data: bytes, now_ms: int) -> pa.RecordBatch:
@@ -50,6 +54,21 @@ def read_batch(data: bytes, now_ms: int) -> pa.RecordBatch:
         return _shifted(batch, now_ms) if relative else batch
     except (pa.ArrowException, OSError, EOFError, OverflowError, MemoryError) as error:
         raise InvalidBatch(f"the body is not an Arrow stream of messages: {error}") from None
+
+
+def demand_little_else(data: bytes, limit: int) -> None:
+    """Refuse JSON with more than `limit` bytes besides the Arrow in it, before it is understood.
+
+    Arrow in base64 is one string. What else there is becomes objects, many times its size.
+    """
+    at = in_arrow = 0
+    while at - in_arrow <= limit and (key := _IN_JSON.search(data, at)):
+        at = data.find(b'"', key.end())
+        if at < 0:
+            break
+        in_arrow += at - key.end()
+    if len(data) - in_arrow > limit:
+        raise too_large(limit)
 
 
 def slim(table: pa.Table) -> pa.Table:

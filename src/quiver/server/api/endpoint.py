@@ -1,8 +1,8 @@
 """What an endpoint is: a row of the table from which routes, checks and the description are made."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,6 +15,9 @@ from quiver.client.flows import Flows
 from quiver.client.remote import wire
 from quiver.server.auth import Principal, Verb
 from quiver.server.context import Context
+from quiver.server.traffic import Held
+
+_making = asyncio.Semaphore(limits.ANSWERS_MADE_MAX)
 
 
 @dataclass(slots=True)
@@ -44,6 +47,21 @@ class Call:
             yield
             return
         with self.principal.waiting(), self.context.metrics.waiting():
+            yield
+
+    @property
+    def held(self) -> Held:
+        """What the request and its answer keep in memory."""
+        return Held.by(self.request)
+
+    @asynccontextmanager
+    async def making(self) -> AsyncIterator[None]:
+        """Around the making of an answer from messages: a few at a time, each if there is room then.
+
+        Requests that come all at once have all been let in before the first of them has its answer.
+        """
+        async with _making:
+            self.held.demand_room()
             yield
 
     def name(self, what: str) -> str:
@@ -98,7 +116,10 @@ class Endpoint:
     query: Any = None
     arrow_in: bool = False
     arrow_out: bool = False
+    large: bool = False  # its answer may be; it is refused while memory is full
     limit: int = limits.API_SMALL_BYTES_MAX  # of a body in JSON
+    arrow_limit: int = 0  # of one with Arrow in base64, if that may be more; the rest has `limit`
+    somewhere: tuple[Verb, ...] = ()  # who may do none of these anywhere need not say more
 
     @property
     def name(self) -> str:

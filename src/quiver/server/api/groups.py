@@ -77,6 +77,11 @@ async def fetch(call: Call, body: wire.FetchIn) -> Any:
     flow = call.flows.fetch(handle, call.group, call.member, positions, body.max_messages, wait_ms)
     with call.waiting(body.wait):
         page = await until_gone(call.request, run(flow))
+    async with call.making():
+        return await _fetched(call, page)
+
+
+async def _fetched(call: Call, page: Any) -> Any:
     found = Some([], {})
     if isinstance(page, StoredPage):  # all of it: a commit settles everything before its offsets
         found = await asyncio.to_thread(lambda: some(page, page.source.pieces()))
@@ -158,7 +163,7 @@ async def move(call: Call, body: wire.MoveIn) -> wire.Count:
         arguments.whole(pick.partition, "partition", 0, limits.PARTITIONS_MAX)
     picks = tuple(Pick(pick.partition, tuple(ranges_in(pick.ranges))) for pick in body.picks)
     if body.action == "count":
-        return wire.Count(count=await run(flows.movable(call.topic, picks)))
+        return wire.Count(count=await run(flows.movable(call.topic, handle.number, picks)))
     if body.action == "discard":
         return wire.Count(count=await run(flows.move(call.topic, Discard(handle.number, picks))))
     if body.to is not None:

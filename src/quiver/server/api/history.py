@@ -1,5 +1,6 @@
 """What happened, and questions in SQL: tables, as Arrow or as rows in JSON."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -9,7 +10,7 @@ from quiver import limits
 from quiver.client.flows import untold
 from quiver.client.questions import ask
 from quiver.client.remote import wire
-from quiver.errors import LimitExceeded
+from quiver.errors import InvalidRequest, LimitExceeded
 from quiver.server import questions
 from quiver.server.api.endpoint import Call, Stream, written
 from quiver.server.auth import EVERY_TOPIC
@@ -30,7 +31,7 @@ async def ledger(call: Call) -> Any:
     reader = await call.queue.ledger_reader(query.topic, start=query.start, end=query.end)
     if call.arrow:
         return Stream(reader)
-    return await written(lambda: _rows_of(reader))
+    return await _written(lambda: _rows_of(reader))
 
 
 async def trace(call: Call) -> Any:
@@ -44,13 +45,24 @@ async def trace(call: Call) -> Any:
         raise untold(message)
     if len(readable) < len(topics):
         story = story.filter(pc.is_in(story["topic"], pa.array(readable, story["topic"].type)))
-    return Stream(story) if call.arrow else await written(lambda: rows(story))
+    return Stream(story) if call.arrow else await _written(lambda: rows(story))
 
 
 async def sql(call: Call, body: wire.Question) -> Any:
     flow = ask(call.flows, body.query, limits.SQL_ANSWER_BYTES_MAX)
     answer = await until_gone(call.request, questions.answer(flow))
-    return Stream(answer) if call.arrow else await written(lambda: rows(answer))
+    call.held.demand_room()  # questions wait for each other, and may all have been let in
+    return Stream(answer) if call.arrow else await _written(lambda: rows(answer))
+
+
+async def _written(make: Callable[[], wire.Rows]) -> bytes:
+    try:
+        return await written(make)
+    except (OverflowError, ValueError, TypeError) as error:
+        raise InvalidRequest(
+            f"the answer has a value that JSON cannot have ({error}); cast it to VARCHAR, or ask for "
+            f"Arrow with Accept: {wire.ARROW}"
+        ) from None
 
 
 def _rows_of(reader: pa.RecordBatchReader) -> wire.Rows:
@@ -71,4 +83,22 @@ def rows(table: pa.Table) -> wire.Rows:
             f"the answer has more than {limits.API_ROWS_MAX:,} rows or {limits.API_ROWS_BYTES_MAX:,} "
             f"bytes; ask for less, or for Arrow with Accept: {wire.ARROW}"
         )
-    return wire.Rows(rows=table.to_pylist())
+    return wire.Rows(rows=_plain(table).to_pylist())
+
+
+def _plain(table: pa.Table) -> pa.Table:
+    """With texts for times that Python does not have: nanoseconds, and years past 9999."""
+    for at, field in enumerate(table.schema):
+        if pa.types.is_temporal(field.type) and not _is_python(table[at]):
+            table = table.set_column(at, field.name, table[at].cast(pa.string()))
+    return table
+
+
+def _is_python(column: pa.ChunkedArray) -> bool:
+    if getattr(column.type, "unit", "") == "ns":
+        return False
+    try:
+        column.to_pylist()
+    except (OverflowError, ValueError):
+        return False
+    return True

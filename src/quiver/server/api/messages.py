@@ -20,13 +20,14 @@ from quiver.client import arguments
 from quiver.client.aio import run
 from quiver.client.flows import Flow, StoredPage, deliveries, expired, records, sent_batch
 from quiver.client.remote import wire
-from quiver.client.results import AsyncDelivery, Record, Sent, SentBatch, Staged
+from quiver.client.results import AsyncDelivery, Lease, Record, Sent, SentBatch, Staged
 from quiver.client.steps import Work
-from quiver.errors import InvalidRequest, TopicNotFound
+from quiver.errors import InvalidRequest, Overloaded, TopicNotFound
 from quiver.model.commands import Producer, Settle
 from quiver.model.replies import Durability, ProducerOpened, Published, SentMany
 from quiver.model.units import EPOCH
 from quiver.node.receipts import Receipt, tag, text, verify
+from quiver.node.shard import Grant
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Stream, written
 from quiver.server.requests import until_gone
@@ -156,7 +157,18 @@ async def receive(call: Call, body: wire.ReceiveIn) -> Any:
         call.topic, call.group, body.max_messages, body.lease, body.wait, body.consumer
     )
     with call.waiting(body.wait):
-        grant, lease = await until_gone(call.request, run(flow))
+        grant, lease = await until_gone(call.request, run(flow), call.flows.give_back)
+    if lease.settled:  # what is delivered once at most cannot be given back
+        return await _received(call, grant, lease)
+    try:
+        async with call.making():
+            return await _received(call, grant, lease)
+    except Overloaded:
+        call.flows.give_back((grant, lease))
+        raise
+
+
+async def _received(call: Call, grant: Grant, lease: Lease) -> Any:
     now_ms = call.flows.now_ms()
     for piece in grant.received.slices:
         call.context.metrics.age(call.topic, (now_ms - piece.created_ms) / 1000, piece.count)
@@ -319,7 +331,12 @@ async def read(call: Call, body: wire.ReadIn) -> Any:
     else:
         start = flows.read_start(call.topic, body.start, body.offset, body.end, body.partition)
         cursor = wire.Cursor(*await run(start))
-    found = await run(_page(call, cursor, limit, pending=body.pending))
+    async with call.making():
+        return await _read(call, cursor, limit, pending=body.pending)
+
+
+async def _read(call: Call, cursor: wire.Cursor, limit: int, *, pending: bool) -> Any:
+    found = await run(_page(call, cursor, limit, pending=pending))
     cursor = wire.Cursor(cursor.topic, {**cursor.positions, **found.ahead}, cursor.ends)
     text = wire.write_cursor(cursor)
     if call.arrow:

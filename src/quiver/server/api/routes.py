@@ -28,10 +28,10 @@ from quiver.server.api.endpoint import Call, Endpoint, Stream
 from quiver.server.api.openapi import describe
 from quiver.server.api.table import ENDPOINTS
 from quiver.server.auth import EVERY_TOPIC
-from quiver.server.body import announced, read_body
+from quiver.server.body import read_body
 from quiver.server.context import Context
 from quiver.server.problems import problem
-from quiver.server.traffic import Held
+from quiver.server.requests import DOOR
 
 T = TypeVar("T")
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -56,13 +56,13 @@ def routes(context: Context) -> list[BaseRoute]:
 def _handler(endpoint: Endpoint, context: Context) -> Handler:
     async def handle(request: Request) -> Response:
         started = time.perf_counter()
-        operation, code, received = endpoint.name, "ok", 0
+        request.scope[DOOR] = "api"
+        operation, code = endpoint.name, "ok"
         with notices.collected() as warned:
             try:
                 call, body = await _understood(endpoint, context, request)
                 if isinstance(body, wire.SettlePart):  # acks have figures of their own
                     operation = body.action
-                received = announced(request)
                 given = () if endpoint.body is None else (body,)
                 answer = await _answered(call, endpoint, await endpoint.handle(call, *given))
             except QuiverError as error:
@@ -74,8 +74,7 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
         if warned:
             answer.headers[wire.WARNINGS_HEADER] = _warnings(warned)
         seconds = time.perf_counter() - started
-        sent = 0 if isinstance(answer, StreamingResponse) else len(answer.body)
-        context.metrics.request("api", operation, code, seconds, received, sent)
+        context.metrics.request("api", operation, code, seconds)
         return answer
 
     return handle
@@ -86,7 +85,11 @@ async def _understood(endpoint: Endpoint, context: Context, request: Request) ->
     principal = context.guard.by_token(request.scope)
     if endpoint.verb is not None:
         principal.demand(endpoint.verb, request.path_params.get("topic", EVERY_TOPIC))
+    if endpoint.somewhere:
+        principal.demand_somewhere(*endpoint.somewhere)
     call = Call(request, context, principal)
+    if endpoint.large:
+        call.held.demand_room()
     call.arrow = endpoint.arrow_out and wire.ARROW in request.headers.get("accept", "")
     if endpoint.query is not None:
         call.query = _query(request, endpoint.query)
@@ -99,10 +102,16 @@ async def _understood(endpoint: Endpoint, context: Context, request: Request) ->
         return call, None
     if kind != wire.JSON:
         raise InvalidRequest(f"Content-Type must be {wire.JSON}, not {kind[:80]!r}")
-    data = await read_body(request, endpoint.limit)
+    data = await read_body(request, endpoint.arrow_limit or endpoint.limit)
     if len(data) > limits.INLINE_BYTES_MAX:
-        return call, await asyncio.to_thread(wire.read_json, data, endpoint.body)
-    return call, wire.read_json(data, endpoint.body)
+        return call, await asyncio.to_thread(_read, data, endpoint)
+    return call, _read(data, endpoint)
+
+
+def _read(data: bytes, endpoint: Endpoint) -> Any:
+    if len(data) > endpoint.limit:
+        arrow.demand_little_else(data, endpoint.limit)
+    return wire.read_json(data, endpoint.body)
 
 
 def _query(request: Request, kind: type[T]) -> T:
@@ -118,13 +127,12 @@ def _query(request: Request, kind: type[T]) -> T:
 async def _answered(call: Call, endpoint: Endpoint, answer: Any) -> Response:
     if answer is None:
         return Response(status_code=204)
-    held: Held = call.request.scope["quiver.held"]
     if isinstance(answer, Stream):
         if isinstance(answer.tables, pa.Table):
-            held.note(answer.tables.nbytes)
+            call.held.note(answer.tables.nbytes)
         return await _streamed(call, answer)
     body = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
-    held.note(len(body))
+    call.held.note(len(body))
     return await _compressed(call.request, body, wire.JSON)
 
 

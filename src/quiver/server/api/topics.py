@@ -32,9 +32,9 @@ async def list_topics(call: Call) -> wire.Topics:
 
 
 async def create_topic(call: Call, body: wire.TopicArguments) -> wire.Topic:
-    if body.dead_letter is not None:
-        call.principal.demand("manage", body.dead_letter)
-    await call.queue.create_topic(call.topic, **msgspec.structs.asdict(body))
+    given = msgspec.structs.asdict(body)
+    _demand_dead_letter(call, arguments.from_arguments(call.topic, given))
+    await call.queue.create_topic(call.topic, **given)
     return await show_topic(call)
 
 
@@ -46,10 +46,18 @@ async def show_topic(call: Call) -> wire.Topic:
 async def alter_topic(call: Call, body: wire.TopicChanges) -> wire.Topic:
     given = msgspec.structs.asdict(body)
     changes = {name: value for name, value in given.items() if value is not msgspec.UNSET}
-    if changes.get("dead_letter") is not None:
-        call.principal.demand("manage", changes["dead_letter"])
+    policy = await run(call.flows.policy(call.topic))
+    made, fields = arguments.altered(call.topic, policy, changes)
+    if "dead_letter" in fields:
+        _demand_dead_letter(call, made)
     await call.queue.alter_topic(call.topic, **changes)
     return await show_topic(call)
+
+
+def _demand_dead_letter(call: Call, policy: TopicPolicy) -> None:
+    """Who makes a topic the place for dead letters, named or by default, must be allowed to manage it."""
+    if policy.dead_letter is not None:
+        call.principal.demand("manage", policy.dead_letter)
 
 
 async def delete_topic(call: Call) -> None:

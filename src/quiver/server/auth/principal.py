@@ -85,15 +85,18 @@ class Principal:
                 "Rules are in the node's access file"
             )
 
-    def demand_somewhere(self, verb: Verb) -> None:
-        """Refuse with `Forbidden` who may do it on no topic at all, before any work is done."""
+    def demand_somewhere(self, *verbs: Verb) -> None:
+        """Refuse with `Forbidden` who may do none of it on any topic, before any work is done."""
+        if not any(self._may_somewhere(verb) for verb in verbs):
+            raise Forbidden(
+                f"{self.name} may not {' or '.join(verbs)} on any topic: no rule allows it, or one "
+                "denies it. Rules are in the node's access file"
+            )
+
+    def _may_somewhere(self, verb: Verb) -> bool:
         denied = [rule for rule in self.deny if verb in rule.verbs]
         allowed = [rule for rule in self.allow if verb in rule.verbs]
-        if all(any(rule.within(other) for other in denied) for rule in allowed):
-            raise Forbidden(
-                f"{self.name} may not {verb} on any topic: no rule allows it, or one denies it. "
-                "Rules are in the node's access file"
-            )
+        return not all(any(rule.within(other) for other in denied) for rule in allowed)
 
     def sees(self, topic: str) -> bool:
         """Whether it may know that there is such a topic: if anything is allowed on it."""

@@ -19,9 +19,9 @@ from starlette.types import Receive, Scope, Send
 
 from quiver import limits
 from quiver.errors import QuiverError, StorageFailed
-from quiver.server.body import read_body
+from quiver.server.body import read_packed, unpacked
 from quiver.server.context import Context
-from quiver.server.requests import AMAZON_ID, REQUEST_ID, by_browser, header
+from quiver.server.requests import AMAZON_ID, DOOR, REQUEST_ID, by_browser, header
 from quiver.server.sqs import faults, manage, moves, query, receiving, sending, settling
 from quiver.server.sqs.faults import Fault
 from quiver.server.sqs.service import Call, Service
@@ -91,16 +91,16 @@ class Door:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
         started = time.perf_counter()
+        scope[DOOR] = "sqs"
         request_id = _request_id()
         if header(scope, b"x-request-id") is None:  # the log has the id that the client knows
             scope[REQUEST_ID] = request_id
         exchange = Exchange(self._service, Request(scope, receive), request_id)
-        received = 0
         try:
             claim = self._context.guard.claim(scope)
-            body = await read_body(exchange.request, self._body_max)
-            received = len(body)
-            principal = claim.by(body)
+            packed = await read_packed(exchange.request, self._body_max)
+            principal = claim.by(packed)
+            body = await unpacked(exchange.request, packed, self._body_max)
             await _apart(len(body), exchange.read, body)
             answer = await exchange.answer(body, principal)
         except ClientDisconnect:
@@ -112,9 +112,8 @@ class Door:
                 raise  # the node ends
             answer = exchange.refusal(faults.of(error))
         self._context.metrics.request(
-            "sqs", exchange.action or "unknown", answer.code, time.perf_counter() - started,
-            received, len(answer.body),
-        )  # fmt: skip
+            "sqs", exchange.action or "unknown", answer.code, time.perf_counter() - started
+        )
         await _reply(send, answer, exchange.request_id)
 
 

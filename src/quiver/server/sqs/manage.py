@@ -10,7 +10,7 @@ import msgspec
 
 from quiver import limits
 from quiver.client.aio import run
-from quiver.errors import TopicExists
+from quiver.errors import TopicExists, TopicNotFound
 from quiver.model.stats import TopicStats
 from quiver.model.topic import TopicPolicy
 from quiver.node.shard import TopicHandle
@@ -67,8 +67,8 @@ async def create_queue(call: Call, request: shapes.CreateQueue) -> Output:
     queues.check_throughput(attributes)
     _check_tags(name, request.tags or {})
     try:
-        handle = await service.handle(name)
-    except Fault:
+        handle = await run(service.flows.find(name))
+    except TopicNotFound:
         await _make(call, name, attributes, request.tags or {}, fifo=fifo)
     else:
         _check_same(call, handle, attributes)

@@ -1,24 +1,27 @@
 """The action that receives."""
 
 import asyncio
+from contextlib import suppress
 from time import monotonic
 from typing import Any, Final
 
 from quiver import limits
 from quiver.client.aio import run
 from quiver.client.flows import Flow, deliveries
-from quiver.client.results import AsyncDelivery
-from quiver.errors import ReceiptError
+from quiver.client.results import AsyncDelivery, Lease
+from quiver.errors import Overloaded, ReceiptError, ReceiptExpired
 from quiver.node.engine import Engine
 from quiver.node.receipts import seal, unseal
-from quiver.node.shard import TopicHandle
+from quiver.node.shard import Grant, TopicHandle
 from quiver.server.requests import until_gone
 from quiver.server.sqs import messages, queues, shapes
-from quiver.server.sqs.faults import NOT_FOR_TYPE, invalid, over_limit, unknown_attribute
+from quiver.server.sqs.faults import NOT_FOR_TYPE, Fault, invalid, over_limit, unknown_attribute
 from quiver.server.sqs.queues import Queue
 from quiver.server.sqs.sending import FIRST_SEQUENCE
 from quiver.server.sqs.service import Call
 from quiver.server.sqs.shapes import Output
+
+Granted = tuple[Grant, Lease]
 
 SYSTEM: Final = (
     "SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp",
@@ -29,6 +32,7 @@ SYSTEM: Final = (
 
 async def receive_message(call: Call, request: shapes.ReceiveMessage) -> Output:
     handle = await call.topic(request.queue_url, "receive")
+    call.held.demand_room()
     queue, bounds = call.service.look(handle), call.bounds
     names = [*(request.attribute_names or ()), *(request.message_system_attribute_names or ())]
     for name in names:
@@ -57,6 +61,9 @@ async def receive_message(call: Call, request: shapes.ReceiveMessage) -> Output:
         if again is not None:
             return {"Messages": again}
     got = await _receive(call, handle, queue, most, visibility, wait)
+    for topic in {one.origin.topic for one in got if one.origin is not None}:
+        with suppress(Fault):  # unless it was deleted, `_system` must find it known
+            await call.service.handle(topic)
     found = [_message(call, handle, queue, one, names, request) for one in got]
     if attempt is not None and found and visibility:  # otherwise others may have them already
         handles = [one["ReceiptHandle"] for one in found]
@@ -85,31 +92,44 @@ async def _receive(
     lease = visibility or limits.SQS_INSTANT_SECONDS
     per_key = most if queue.fifo else 1
 
-    async def receive(patience: int) -> list[AsyncDelivery]:
+    async def receive(patience: int) -> Granted | None:
         until = monotonic() + patience
         room = await run(_room(call, handle, patience))
         if not room:
             if wait or queue.fifo:
-                return []
+                return None
             raise over_limit()
         count, left = min(most, room), max(until - monotonic(), 0)
-        grant, held = await run(
+        granted = await run(
             flows.receive(handle.name, queues.GROUP, count, lease, left, "", per_key=per_key)
         )
-        if not grant.received.slices:
-            return []
-        if grant.source.at_hand:
-            return deliveries(AsyncDelivery, _no_settle, grant, held)
-        return await asyncio.to_thread(deliveries, AsyncDelivery, _no_settle, grant, held)
+        return granted if granted[0].received.slices else None
 
-    got = await receive(0)
-    if not got and wait:
+    def give_back(granted: Granted | None) -> None:
+        if granted is not None:
+            flows.give_back(granted)
+
+    granted = await receive(0)
+    if granted is None and wait:
         with call.principal.waiting(), call.service.context.metrics.waiting():
-            got = await until_gone(call.request, receive(wait))
+            granted = await until_gone(call.request, receive(wait), give_back)
+    if granted is None:
+        return []
+    try:
+        call.held.demand_room()
+    except Overloaded:
+        give_back(granted)
+        raise
+
+    def made() -> list[AsyncDelivery]:
+        return deliveries(AsyncDelivery, _no_settle, *granted)
+
+    got = made() if granted[0].source.at_hand else await asyncio.to_thread(made)
     known = call.service.in_flight
     known.put(handle.number, (known.get(handle.number) or 0) + len(got))
-    if got and not visibility:
-        await run(flows.settle("nack", got, delay=0))
+    if not visibility:
+        with suppress(ReceiptExpired):  # an older receipt has deleted one just now
+            await run(flows.settle("nack", got, delay=0))
     return got
 
 

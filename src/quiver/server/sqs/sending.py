@@ -6,7 +6,7 @@ from typing import Final
 
 from quiver.batches.rows import Row, make_row
 from quiver.client.aio import finished
-from quiver.errors import QuiverError
+from quiver.errors import Overloaded, QuiverError, TopicNotFound
 from quiver.node.shard import TopicHandle
 from quiver.server.sqs import faults, messages, shapes
 from quiver.server.sqs.batching import Results, entries_of
@@ -124,15 +124,21 @@ async def _send(
 ) -> list[Output | Fault]:
     """Store messages, all in one commit if nobody else is in between; each has its own answer."""
     flows = call.service.flows
-    tickets = [flows.shard.send_row(handle, parcel.row, sync=True) for parcel in parcels]
+    sync = flows.durability == "disk"
+    tickets = [flows.shard.send_row(handle, parcel.row, sync=sync) for parcel in parcels]
     for ticket in tickets:
-        ticket.submit()
+        try:
+            ticket.submit()
+        except Overloaded as error:  # those before it are on their way
+            ticket.fail(error)
     answers: list[Output | Fault] = []
     for parcel, ticket in zip(parcels, tickets, strict=True):
         await finished(ticket)
         try:
             placed, at = ticket.get()
         except QuiverError as error:
+            if isinstance(error, TopicNotFound):
+                flows.forget(handle.name)
             answers.append(faults.of(error))
             continue
         answer: Output = {

@@ -22,6 +22,7 @@ from quiver.server.sqs.attempts import Attempts
 from quiver.server.sqs.faults import Fault, missing, no_queue
 from quiver.server.sqs.queues import Queue
 from quiver.server.sqs.shapes import Output
+from quiver.server.traffic import Held
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -155,6 +156,11 @@ class Call:
     def bounds(self) -> Sqs:
         """What is refused, and what only AWS would refuse."""
         return self.service.bounds
+
+    @property
+    def held(self) -> Held:
+        """What the request and its answer keep in memory."""
+        return Held.by(self.request)
 
     def url(self, name: str) -> str:
         """A queue's URL, by the address that the client has used."""

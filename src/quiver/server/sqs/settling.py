@@ -2,12 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from quiver.client.aio import run
 from quiver.errors import ReceiptError, ReceiptExpired
-from quiver.model.commands import Discard, Held, Pick, Settle
+from quiver.model.commands import Held, Settle
 from quiver.node.engine import Engine
 from quiver.node.receipts import Receipt, unseal, verify
 from quiver.node.shard import TopicHandle
@@ -63,19 +62,20 @@ async def delete_message_batch(call: Call, request: shapes.DeleteMessageBatch) -
 async def _delete(
     call: Call, handle: TopicHandle, receipts: dict[str, Receipt]
 ) -> dict[str, Fault]:
-    """Settle messages. Of an expired receipt FIFO queues complain; others still delete, if they can."""
+    """Settle messages. Of an expired receipt FIFO queues complain; others still delete."""
     for text in receipts:
         call.service.attempts.touched(text)
     refused: dict[str, Fault] = {}
-    for text in await _settle(call, "ack", list(receipts)):
-        receipt = receipts[text]
-        state = await run(call.service.flows.asked(partial(_state, receipt=receipt)))
-        if not state.waits:
-            continue  # deleted before
-        if call.service.look(handle).fifo:
-            refused[text] = invalid(text, "ReceiptHandle", "The receipt handle has expired.")
-        else:
-            await _delete_late(call, handle, receipt, state)
+    late = [(text, receipts[text]) for text in await _settle(call, "ack", list(receipts))]
+    if call.service.look(handle).fifo:
+        for text, receipt in late:
+            if await _waits(call, receipt):  # else it was deleted before
+                refused[text] = invalid(text, "ReceiptHandle", "The receipt handle has expired.")
+    elif late:
+        (group,) = {receipt.group for _, receipt in late}
+        held = tuple(Held(r.partition, r.epoch, ((r.offset, r.offset + 1),)) for _, r in late)
+        command = Settle(handle.number, group, "dismiss", held)
+        await run(call.service.flows.settle_all([command]))
     for receipt in receipts.values():
         call.service.received.pop((receipt.topic, receipt.partition, receipt.offset))
     return refused
@@ -92,34 +92,17 @@ async def _settle(call: Call, action: Any, texts: list[str], **options: Any) -> 
     return ()
 
 
-class State(NamedTuple):
-    """What has become of a message whose receipt has expired."""
+async def _waits(call: Call, receipt: Receipt) -> bool:
+    """Whether a message is not deleted."""
 
-    waits: bool  # it is not deleted
-    epoch: int | None  # of the lease that somebody has on it now
-    shared: bool  # other groups of the topic have a say too
+    def ask(engine: Engine) -> bool:
+        topic = engine.core.topics.get(receipt.topic)
+        group = topic.groups.get(queues.GROUP) if topic is not None else None
+        if group is None or group.number != receipt.group:
+            return False
+        return receipt.offset not in group.views[receipt.partition].settled
 
-
-def _state(engine: Engine, receipt: Receipt) -> State:
-    topic = engine.core.topics.get(receipt.topic)
-    group = topic.groups.get(queues.GROUP) if topic is not None else None
-    if topic is None or group is None or group.number != receipt.group:
-        return State(False, None, False)
-    view, offset = group.views[receipt.partition], receipt.offset
-    epochs = (epoch for epoch, lease in view.leases.items() if lease.holds(offset, offset + 1))
-    return State(offset not in view.settled, next(epochs, None), len(topic.groups) > 1)
-
-
-async def _delete_late(call: Call, handle: TopicHandle, receipt: Receipt, state: State) -> None:
-    """Delete a message by an old receipt: from whoever has it now, or, if it is only ours, unread."""
-    flows, place = call.service.flows, ((receipt.offset, receipt.offset + 1),)
-    if state.epoch is not None:
-        held = Held(receipt.partition, state.epoch, place)
-        await run(flows.settle_all([Settle(receipt.topic, receipt.group, "ack", (held,))]))
-    elif not state.shared:
-        await run(
-            flows.move(handle.name, Discard(receipt.topic, (Pick(receipt.partition, place),)))
-        )
+    return await run(call.service.flows.asked(ask))
 
 
 async def change_message_visibility(call: Call, request: shapes.ChangeMessageVisibility) -> None:
@@ -171,7 +154,7 @@ async def _change(call: Call, handle: TopicHandle, text: str | None, seconds: in
         refused = await _settle(call, "nack", [text], delay=0)
     if not refused:
         return
-    if not (await run(call.service.flows.asked(partial(_state, receipt=receipt)))).waits:
+    if not await _waits(call, receipt):
         raise invalid(
             text, "ReceiptHandle",
             "Message does not exist or is not available for visibility timeout change.",
