@@ -1,6 +1,7 @@
 """A pipeline from topics to files and topics: every message once, bad ones with their reason."""
 
 import json
+import threading
 from typing import Any
 
 import pyarrow.dataset as ds
@@ -111,6 +112,36 @@ def test_a_run_goes_on_where_the_last_one_ended(spark, queue, topic, told, tmp_p
     send(queue, topic, order(10))
     assert [batch.number for batch in run(spark, told)] == [3]
     assert sorted(row["cents"] for row in files(tmp_path)) == list(range(11))
+
+
+def test_a_batch_that_would_begin_while_it_stops_does_not_and_is_no_failure(
+    spark, queue, topic, told, tmp_path
+):
+    queue.create_topic(topic, retention="forever")
+    told["extract"]["max_rows"] = 4
+    told["every"] = "10ms"
+    send(queue, topic, *(order(number) for number in range(8)))
+    begun = threading.Event()
+
+    class Stopping(Pipeline):
+        def _start(self, rows, *, once):
+            self.query = super()._start(rows, once=once)
+            return self.query
+
+        def _load(self, rows, number):
+            if number == 1:
+                self.stop()
+                begun.set()
+            super()._load(rows, number)
+
+    pipeline = Stopping(spark, make(told))
+    running = pipeline.run()
+    assert next(running).rows == 4
+    assert begun.wait(60)
+    assert list(running) == []
+    assert pipeline.query.exception() is None
+    assert [batch.number for batch in run(spark, told)] == [1], "it is done by the next run"
+    assert sorted(row["cents"] for row in files(tmp_path)) == list(range(8))
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
@@ -132,9 +133,12 @@ class Pipeline:
 
     def _load(self, rows: DataFrame, number: int) -> None:
         """What Spark calls with each batch, and calls again with one that it has not committed."""
-        if self._stopping.is_set():
-            raise InterruptedError("the pipeline was asked to stop before this batch")
-        self._loading = number
+        before, self._loading = self._loading, number
+        if (
+            self._stopping.is_set()
+        ):  # asked in this order, `_settle` knows of every batch that is begun
+            self._loading = before
+            self._hold()
         seconds: dict[str, float] = {}
         rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
@@ -145,6 +149,21 @@ class Pipeline:
             rows.unpersist()
         self._loaded[number] = Loaded(counted, seconds)
         self._loaded.pop(number - limits.PIPELINE_BATCHES_KEPT, None)
+
+    def _hold(self) -> None:
+        """Begin nothing until `run` stops the query, which interrupts this.
+
+        It waits in Java: only what Java itself interrupts is, for Spark, an end and not a failure. Spark
+        looks for that in the error's text, with a pattern that overflows where the text is long.
+        """
+        gateway: Any = self._spark.sparkContext._gateway
+        lang = gateway.jvm.java.lang
+        try:
+            lang.Thread.sleep(int(1000 * limits.PIPELINE_STOP_SECONDS_MAX))
+        except Py4JJavaError as error:
+            error.java_exception.setStackTrace(gateway.new_array(lang.StackTraceElement, 0))
+            raise
+        raise InterruptedError("the pipeline was asked to stop before this batch")
 
     def _loads(
         self, rows: DataFrame, number: int, counted: dict[str | None, int]
