@@ -638,7 +638,7 @@ class AsyncProducer:
 
     async def aclose(self) -> None:
         """Flush and end; in a forked process there is nothing to end."""
-        if self._opened is None or self._closed or self._opened.owner.gone:
+        if self._opened is None or self._opened.owner.gone:
             return
         self._closed = True  # from here on nothing is taken
         self._cancel_timer()

@@ -608,8 +608,6 @@ class Producer:
             return
         try:
             with self._lock:
-                if self._closed:
-                    return
                 self._closed = True  # from here on nothing is taken
                 self._changed.notify()
                 self._outbox.submit()

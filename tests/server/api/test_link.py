@@ -701,6 +701,31 @@ def test_producers_and_consumers_belong_to_the_process_that_opened_them(node):
     assert done.stdout == "child,parent\n"  # what is settled is let go
 
 
+UNCLOSED = """
+    import gc, sys, threading, time, quiver
+    def use():
+        queue = quiver.connect(sys.argv[1])
+        queue.send("t", b"x")
+        return queue
+    use()
+    gc.collect()
+    kept = use()
+    threading.Thread(target=lambda: kept.receive("empty", wait=60), daemon=True).start()
+    while not kept._flows.link._tasks:
+        time.sleep(0.01)
+    print("ends")
+"""
+
+
+def test_a_program_that_closes_nothing_ends_quietly(node, queue):
+    queue.create_topic("empty")
+    command = [sys.executable, "-c", textwrap.dedent(UNCLOSED)]
+    command.append(f"quiver://127.0.0.1:{node.port}")
+    done = subprocess.run(command, capture_output=True, timeout=60, check=False, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "ends\n", "")
+    assert queue.stats("t").depth == 2
+
+
 def test_those_who_wait_leave_room_for_those_who_send(node):
     async def scenario() -> None:
         async with quiver.connect_async(f"quiver://127.0.0.1:{node.port}") as queue:

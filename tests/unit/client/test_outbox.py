@@ -1,5 +1,6 @@
-"""A producer that is interrupted while it sends."""
+"""A producer that is interrupted while it sends, and while it closes."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -32,3 +33,45 @@ def test_what_was_under_way_is_not_known_and_nothing_passes_for_it(tmp_path: Pat
         with queue.producer("t", name="p") as again:
             again.send("two")
         assert [record.body for record in queue.read("t")] == [b"one", b"two"]
+
+
+def test_a_close_that_was_interrupted_can_be_done_again(tmp_path: Path, monkeypatch):
+    with quiver.connect(tmp_path) as queue:
+        queue.create_topic("t")
+        producer = queue.producer("t", linger=60)
+        producer.send("one")
+        queue.delete_topic("t")
+
+        def interrupted(**_: bool) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(producer, "_wait", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            producer.close()
+        monkeypatch.undo()
+        with pytest.raises(ProducerFailed) as failed:
+            producer.close()
+        assert [message.body for message in failed.value.unsent] == [b"one"]
+        producer.close()  # and there is nothing more to say
+
+
+def test_so_can_one_that_was_cancelled(tmp_path: Path, monkeypatch):
+    async def scenario() -> None:
+        async with quiver.connect_async(tmp_path) as queue:
+            await queue.create_topic("t")
+            async with queue.producer("t", linger=60) as producer:
+                await producer.send("one")
+                await queue.delete_topic("t")
+
+                async def cancelled(**_: bool) -> None:
+                    raise asyncio.CancelledError
+
+                monkeypatch.setattr(producer, "_wait", cancelled)
+                with pytest.raises(asyncio.CancelledError):
+                    await producer.aclose()
+                monkeypatch.undo()
+                with pytest.raises(ProducerFailed) as failed:
+                    await producer.aclose()
+                assert [message.body for message in failed.value.unsent] == [b"one"]
+
+    asyncio.run(scenario())

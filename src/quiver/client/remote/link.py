@@ -14,6 +14,7 @@ connections of its own with its first call.
 """
 
 import asyncio
+import atexit
 import ctypes
 import os
 import random
@@ -227,7 +228,9 @@ class Link:
     def _started(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = Thread(target=self._loop.run_forever, name="quiver-link", daemon=True)
+            self._thread = Thread(
+                target=self._run, args=(self._loop,), name="quiver-link", daemon=True
+            )
             self._thread.start()
         return self._loop
 
@@ -243,6 +246,9 @@ class Link:
         return replace(request, body=body, headers=carried({**headers, **request.headers}))
 
     # -- in the thread -----------------------------------------------------------------------------
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.run_forever()  # and a link that nobody closed stays until `_exiting`
 
     def _start(
         self,
@@ -520,17 +526,28 @@ _LINKS: WeakSet[Link] = WeakSet()
 
 
 def _forked() -> None:
-    """In a child process threads and connections of the parent are gone, or not ours."""
+    """In a child process threads and connections of the parent are gone, or not ours.
+
+    The parent's loop shares its epoll instance with ours, so that letting go of a connection here would
+    make the parent deaf to it.
+    """
     for link in list(_LINKS):
-        if link._loop is not None:
-            _keep_for_ever((link._loop, link._sessions, link._tasks))
+        _keep_for_ever(link)
         link._forget()
 
 
-def _keep_for_ever(inherited: Any) -> None:
-    """Never finalise this, not even at exit: the parent's loop shares its epoll instance with ours, so
-    that letting go of a connection here would make the parent deaf to it."""
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(inherited))
+@atexit.register
+def _exiting() -> None:
+    """A program may end without `close`: the system ends its connections, and nobody complains."""
+    for link in list(_LINKS):
+        _keep_for_ever(link)
+
+
+def _keep_for_ever(link: Link) -> None:
+    """Never finalise what it has opened, not even at exit."""
+    if link._loop is not None:
+        opened = (link._loop, link._sessions, link._tasks)
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(opened))
 
 
 os.register_at_fork(after_in_child=_forked)
