@@ -13,14 +13,15 @@ from quiver.errors import (
     InvalidRequest,
     OutcomeUnknown,
     QueueClosed,
-    ReceiptExpired,
+    ReceiptError,
     UnavailableError,
 )
 
 L = TypeVar("L", bound=Leased)
 
-# Why messages that were not taken could not be given back: no matter, their leases end by themselves.
-GIVEN_UP: Final = (ReceiptExpired, OutcomeUnknown, UnavailableError, QueueClosed)
+# Why messages that were not taken could not be given back: no matter, their leases end by themselves,
+# or went with their topic.
+GIVEN_UP: Final = (ReceiptError, OutcomeUnknown, UnavailableError, QueueClosed)
 
 
 class Stock(Generic[L]):

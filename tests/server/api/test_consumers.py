@@ -116,6 +116,16 @@ def test_what_cannot_be_given_back_can_be_taken_after_closing(queue):
     assert [one.text for one in inbox] == ["b", "c"]
 
 
+def test_what_waited_goes_with_its_topic(queue):
+    queue.create_topic("gone")
+    queue.send_batch("gone", ["a", "b"])
+    with queue.consumer("gone") as inbox:
+        until(lambda: "default" in queue.groups("gone"))
+        until(lambda: queue.groups("gone")["default"].in_flight == 2)
+        queue.delete_topic("gone")
+    assert list(inbox) == []
+
+
 def test_a_topic_that_is_deleted_meanwhile_is_told(queue):
     queue.create_topic("gone")
     with queue.consumer("gone") as inbox:
