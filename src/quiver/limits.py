@@ -286,6 +286,7 @@ PIPELINE_BATCH_BYTES: Final = 256 * MIB  # of a topic, taken by one batch
 PIPELINE_POLL_SECONDS: Final = 0.2  # how late a batch's figures, or a wish to stop, may be noticed
 PIPELINE_STOP_SECONDS_MAX: Final = 60.0  # a batch that is being loaded is waited for, then given up
 PIPELINE_PATIENCE_SECONDS: Final = 600.0  # a full topic, or a node that is away, is waited for
+PIPELINE_FULL_SECONDS: Final = 20.0  # of these in one attempt, so that a wish to stop is noticed
 PIPELINE_PAUSE_SECONDS: Final = 1.0  # between two attempts to load a batch there
 PIPELINE_BATCHES_KEPT: Final = 100  # whose figures nobody has asked for yet; Spark keeps as many
 DEAD_LETTER_HEADERS_MAX: Final = 56  # of a bad row's own; the rest has room for what went wrong

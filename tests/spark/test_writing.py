@@ -15,7 +15,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 import quiver
 from quiver import limits
 from quiver.errors import DirectoryInUse, QueueFull
-from quiver.spark.options import Options
+from quiver.spark.options import FULL, Options
 from quiver.spark.writing import BatchWriter, owned
 from tests.spark.dying import STEPS, DyingSource, die
 
@@ -163,18 +163,19 @@ def test_a_directory_in_use_is_waited_for_and_then_named(tmp_path, monkeypatch):
         owned(tmp_path).close()
 
 
-def test_room_in_a_full_topic_is_waited_for(url, queue, topic, monkeypatch, here):
+def test_room_in_a_full_topic_is_waited_for(url, queue, topic, here):
     queue.create_topic(topic, max_backlog=2)
     queue.create_group(topic, "g")
     queue.send_batch(topic, [b"a", b"b"])
-    options = Options.of({"url": url, "topic": topic})
-    writer = BatchWriter(options, StructType([StructField("body", BinaryType())]), overwrite=False)
+    kind = StructType([StructField("body", BinaryType())])
+    hasty, writer = (
+        BatchWriter(Options.of({"url": url, "topic": topic, **more}), kind, overwrite=False)
+        for more in ({FULL: "0"}, {})
+    )
     rows = pa.record_batch({"body": [b"c", b"d"]})
-    staged: list[WriterCommitMessage | None] = [writer.write(iter([rows]))]
-    monkeypatch.setattr(limits, "SPARK_FULL_SECONDS", 0)
+    staged: list[WriterCommitMessage | None] = [hasty.write(iter([rows]))]
     with pytest.raises(QueueFull):
-        writer.commit(staged)
-    monkeypatch.setattr(limits, "SPARK_FULL_SECONDS", 60)
+        hasty.commit(staged)
     Timer(0.2, lambda: queue.receive_arrow(topic, "g", max_messages=2).ack()).start()
     writer.commit(staged)
     assert [one.body for one in queue.receive(topic, "g", max_messages=9)] == [b"c", b"d"]

@@ -1,5 +1,6 @@
 """`quiver pipeline`: topics through Spark into files and topics, as a file in TOML says."""
 
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
@@ -40,6 +41,8 @@ def run(
     from quiver.spark.session import demand_pyspark, start_session
 
     demand_pyspark()
+    from py4j.protocol import Py4JError
+
     from quiver.spark.pipeline import Pipeline, load
 
     config = load(file)
@@ -58,7 +61,8 @@ def run(
         if not as_json:
             _summary(totals)
     finally:
-        spark.stop()
+        with suppress(OSError, Py4JError):  # its Java has ended before
+            spark.stop()
 
 
 def _setting(value: object) -> str:

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from quiver import limits
 from quiver.client import arguments
 from quiver.client.remote.address import is_address
 from quiver.errors import InvalidRequest
@@ -43,6 +44,7 @@ SPARKS: Final = {"path", "checkpointlocation", "queryname"}  # what Spark itself
 RANGES: Final = (
     "_ranges"  # of offsets instead of start and end: what is not in files, see `history`
 )
+FULL: Final = "_full"  # seconds for which room in a full topic is waited for, see `pipeline`
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,13 @@ class Options:
     lease: float  # seconds
     max_rows: int | None  # of one trigger
     max_bytes: int | None
+    full_seconds: float
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> "Options":
         """The options that Spark hands over, whose names have lost their capitals."""
         said = {name.lower(): value for name, value in given.items()}
-        unknown = sorted(said.keys() - OURS.keys() - SPARKS - {RANGES})
+        unknown = sorted(said.keys() - OURS.keys() - SPARKS - {RANGES, FULL})
         if unknown:
             raise InvalidRequest(
                 f"there is no option {unknown[0]!r}; there are {', '.join(OURS.values())}"
@@ -94,6 +97,7 @@ class Options:
             lease=arguments.lease_ms(said.get("lease", LEASE)) / 1000,
             max_rows=_number(said, "maxrowspertrigger", 1),
             max_bytes=_size(said.get("maxbytespertrigger")),
+            full_seconds=float(said.get(FULL, limits.SPARK_FULL_SECONDS)),
         )
 
     @property

@@ -72,6 +72,7 @@ class NodeTarget:
 
     url: str
     topic: str
+    full_seconds: float
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> list[Staged]:
         """Store rows in `<topic>.staged`."""
@@ -80,7 +81,7 @@ class NodeTarget:
     def publish(self, parts: list[Staged], application: str, batch: int, run: str) -> Published:
         """Append them to the topic, by reference, as soon as there is room."""
         queue = connections.node(self.url)
-        until = time.monotonic() + limits.SPARK_FULL_SECONDS
+        until = time.monotonic() + self.full_seconds
         while True:
             try:
                 return queue.publish(
@@ -318,7 +319,7 @@ def columns_of(schema: StructType) -> list[str]:
 def target_of(options: Options) -> Target:
     """Where the options say that rows go."""
     if is_address(options.url):
-        return NodeTarget(options.url, options.topic_name)
+        return NodeTarget(options.url, options.topic_name, options.full_seconds)
     path = Path(options.url)
     if not path.is_dir():
         raise InvalidRequest(

@@ -1,5 +1,7 @@
 """What Spark's processes tell as text is an error of ours again."""
 
+import pytest
+
 from quiver.errors import InvalidRequest, PipelineFailed, QueueFull, Unreachable
 from quiver.spark.pipeline.causes import cause
 
@@ -31,3 +33,30 @@ def test_what_is_not_ours_is_a_batch_that_failed():
     assert isinstance(found, PipelineFailed)
     assert "terminated with exception: job aborted" in str(found)
     assert "Traceback" not in str(found)
+
+
+PROXY = """[FOREACH_BATCH_USER_FUNCTION_ERROR] An error occurred in the user provided function in foreach \
+batch sink. Reason: An exception was raised by the Python Proxy. Return Message: Traceback (most recent \
+call last):
+  File "run.py", line 1, in _load
+{}
+	at org.apache.spark.Something
+Caused by: java.lang.Exception: another
+"""
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "pyspark.errors.exceptions.captured.AnalysisException: [SOME_CODE] the reason. SQLSTATE: 1",
+        "OSError: the reason",
+        "py4j.protocol.Py4JJavaError: An error occurred while calling o1.parquet.\n: java.X: the reason",
+    ],
+)
+def test_the_reason_is_told_and_not_where_a_trace_begins(said):
+    found = str(cause(RuntimeError(PROXY.format(said))))
+    assert "again: " in found
+    assert "the reason" in found
+    assert "Traceback" not in found
+    assert "another" not in found
+    assert "An error occurred" not in found

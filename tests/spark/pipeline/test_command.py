@@ -105,6 +105,24 @@ def test_it_runs_until_it_is_told_to_stop(queue: quiver.Queue, url, topic, tmp_p
     assert ds.dataset(tmp_path / "out").count_rows() == done
 
 
+@pytest.mark.slow
+def test_when_its_java_is_told_as_well_it_says_what_became_of_the_batch(
+    queue: quiver.Queue, url, topic, tmp_path
+):
+    queue.create_topic(topic, retention="forever")
+    queue.send_batch(topic, ids(0, 1_000))
+    command = Command(write(tmp_path, url, topic, most=10))
+    try:
+        command.batch()
+        os.killpg(command.process.pid, signal.SIGTERM)
+        code, _, said = command.end()
+    finally:
+        if command.process.poll() is None:
+            command.kill()
+    assert code == 1, said
+    assert "next run does again" in said.splitlines()[-1], said
+
+
 def test_what_is_wrong_in_the_file_is_said_in_a_sentence(tmp_path):
     file = write(tmp_path, "quiver://127.0.0.1:1", "orders", most=10)
     file.write_text(file.read_text().replace("max_rows", "max_row"))

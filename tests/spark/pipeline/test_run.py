@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.dataset as ds
 import pytest
 
+from quiver import limits
 from quiver.errors import InvalidRequest, PipelineFailed
 from quiver.spark.pipeline import Pipeline, make
 
@@ -114,6 +115,21 @@ def test_a_run_goes_on_where_the_last_one_ended(spark, queue, topic, told, tmp_p
     assert sorted(row["cents"] for row in files(tmp_path)) == list(range(11))
 
 
+class Watched(Pipeline):
+    """It asks itself to stop when batch 1 begins."""
+
+    def _start(self, rows, *, once):
+        self.begun = threading.Event()
+        self.query = super()._start(rows, once=once)
+        return self.query
+
+    def _load(self, rows, number):
+        if number == 1:
+            self.stop()
+            self.begun.set()
+        super()._load(rows, number)
+
+
 def test_a_batch_that_would_begin_while_it_stops_does_not_and_is_no_failure(
     spark, queue, topic, told, tmp_path
 ):
@@ -121,27 +137,76 @@ def test_a_batch_that_would_begin_while_it_stops_does_not_and_is_no_failure(
     told["extract"]["max_rows"] = 4
     told["every"] = "10ms"
     send(queue, topic, *(order(number) for number in range(8)))
-    begun = threading.Event()
-
-    class Stopping(Pipeline):
-        def _start(self, rows, *, once):
-            self.query = super()._start(rows, once=once)
-            return self.query
-
-        def _load(self, rows, number):
-            if number == 1:
-                self.stop()
-                begun.set()
-            super()._load(rows, number)
-
-    pipeline = Stopping(spark, make(told))
+    pipeline = Watched(spark, make(told))
     running = pipeline.run()
     assert next(running).rows == 4
-    assert begun.wait(60)
+    assert pipeline.begun.wait(60)
     assert list(running) == []
     assert pipeline.query.exception() is None
-    assert [batch.number for batch in run(spark, told)] == [1], "it is done by the next run"
+    assert list(pipeline.run()) == [], "it runs again, and is asked again"
+    assert [batch.number for batch in run(spark, told)] == [1], "it is done by another run"
     assert sorted(row["cents"] for row in files(tmp_path)) == list(range(8))
+
+
+def test_it_can_be_stopped_while_it_waits_for_room(spark, queue, topic, told, monkeypatch):
+    monkeypatch.setattr(limits, "PIPELINE_FULL_SECONDS", 0.1)
+    queue.create_topic(topic, retention="forever")
+    queue.create_topic(f"{topic}.done", max_backlog=3)
+    queue.create_group(f"{topic}.done", "g")
+    told["load"] = {"topic": {"topic": f"{topic}.done"}}
+    send(queue, topic, *(order(number) for number in range(3)))
+    waits = threading.Event()
+
+    class Waiting(Pipeline):
+        def _patiently(self, send):
+            waits.set()
+            super()._patiently(send)
+
+    pipeline = Waiting(spark, make(told))
+    queue.send(f"{topic}.done", b"in the way")
+    threading.Thread(target=lambda: waits.wait(60) and pipeline.stop()).start()
+    assert list(pipeline.run()) == []
+    assert waits.is_set()
+    assert queue.purge(f"{topic}.done") == 1
+    assert [batch.rows for batch in run(spark, told)] == [3]
+
+
+def test_what_fails_while_it_stops_is_told_after_what_was_done(spark, queue, topic, told):
+    queue.create_topic(topic, retention="forever")
+    told["extract"]["max_rows"] = 2
+    send(queue, topic, *(order(number) for number in range(6)))
+
+    class Failing(Pipeline):
+        def _loads(self, rows, number, counted):
+            if number == 2:
+                self.stop()
+                raise RuntimeError("the disk is on fire")
+            return super()._loads(rows, number, counted)
+
+    running = Failing(spark, make(told)).run(once=True)
+    assert [next(running).number for _ in range(2)] == [0, 1]
+    with pytest.raises(PipelineFailed, match="the next run does again: the disk is on fire"):
+        next(running)
+
+
+def test_what_cannot_be_done_is_refused_before_anything_is_read(spark, queue, topic, told):
+    queue.create_topic(topic)
+    told["load"]["parquet"]["partition_by"] = ["id", "customer", "cents"]
+    with pytest.raises(InvalidRequest, match="partition_by: leave a column for the files"):
+        run(spark, told)
+    told["transform"]["checks"] = {"it is paid": "cents + 1"}
+    with pytest.raises(InvalidRequest, match=r"'it is paid': .*BOOLEAN"):
+        run(spark, told)
+
+
+@pytest.mark.parametrize("place", ["s3://nowhere", "/proc/nowhere"], ids=["s3", "proc"])
+def test_what_spark_cannot_begin_is_said_in_a_sentence(spark, queue, topic, told, place):
+    queue.create_topic(topic)
+    told["checkpoint"] = place
+    with pytest.raises(PipelineFailed, match="Spark cannot begin: ") as failed:
+        run(spark, told)
+    assert "Traceback" not in str(failed.value)
+    assert "\n" not in str(failed.value)
 
 
 @pytest.mark.slow

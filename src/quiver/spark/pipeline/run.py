@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
@@ -14,8 +14,9 @@ from pyspark.storagelevel import StorageLevel
 import quiver.spark
 from quiver import limits
 from quiver.client.connect import connect
-from quiver.errors import QuiverError, TopicNotFound
+from quiver.errors import InvalidRequest, PipelineFailed, QuiverError, TopicNotFound
 from quiver.model.units import milliseconds
+from quiver.spark.options import FULL
 from quiver.spark.pipeline.causes import cause
 from quiver.spark.pipeline.config import Config
 from quiver.spark.pipeline.enriching import enrich
@@ -52,11 +53,30 @@ class Pipeline:
     def run(self, *, once: bool = False) -> Iterator[Batch]:
         """Run until `stop`, or with `once` until all that is there now is done; gives each batch done."""
         try:
+            yield from self._run(once=once)
+        except (PySparkException, Py4JJavaError) as error:
+            raise cause(error) from error
+        except (Py4JNetworkError, ConnectionError) as error:
+            raise PipelineFailed(
+                "the Java that Spark runs in has ended; the next run does again what was under way"
+            ) from error
+        finally:
+            self._stopping.clear()
+
+    def stop(self) -> None:
+        """Let `run` end when the batch that is being loaded is done. May be called from anywhere."""
+        self._stopping.set()
+
+    # -- one run -----------------------------------------------------------------------------------
+
+    def _run(self, *, once: bool) -> Iterator[Batch]:
+        self._loading = -1
+        try:
             rows = self.rows()
             self._prepare(rows)
             query = self._start(rows, once=once)
-        except PySparkException as error:
-            raise cause(error) from error
+        except (PySparkException, Py4JJavaError) as error:
+            raise cause(error, "Spark cannot begin") from error
         try:
             while not self._has_ended(query):
                 yield from self._news(query)
@@ -66,12 +86,8 @@ class Pipeline:
         finally:
             query.stop()
         yield from self._news(query)
-
-    def stop(self) -> None:
-        """Let `run` end when the batch that is being loaded is done. May be called from anywhere."""
-        self._stopping.set()
-
-    # -- one run -----------------------------------------------------------------------------------
+        if (failure := query.exception()) is not None:
+            raise failure
 
     def _messages(self, topic: str) -> DataFrame:
         extract = self._config.extract
@@ -87,7 +103,10 @@ class Pipeline:
         if config.load.topic is not None:
             _make_topic(config.load.topic.url or config.extract.url, config.load.topic.topic)
         if config.load.parquet is not None:
-            demand_columns(rows, config.load.parquet.partition_by, "load.parquet.partition_by")
+            by = config.load.parquet.partition_by
+            demand_columns(rows, by, "load.parquet.partition_by")
+            if not set(good(rows).columns) - set(by):
+                raise InvalidRequest("load.parquet.partition_by: leave a column for the files")
             self._folder = Folder(self._spark, config.load.parquet.path, config.name)
             self._folder.demand_same_types(good(rows))
 
@@ -101,14 +120,13 @@ class Pipeline:
             .start()
         )
 
-    def _has_ended(self, query: Any) -> bool:
-        """Whether there is nothing more to do; or the reason why it failed."""
+    @staticmethod
+    def _has_ended(query: Any) -> bool:
+        """Whether there is nothing more to do, or it failed."""
         try:
             return bool(query.awaitTermination(limits.PIPELINE_POLL_SECONDS))
-        except PySparkException as error:
-            if self._stopping.is_set():
-                return True
-            raise cause(error) from error
+        except PySparkException:
+            return True
 
     def _news(self, query: Any) -> Iterator[Batch]:
         """Batches that Spark has committed since the last time."""
@@ -151,11 +169,12 @@ class Pipeline:
         self._loaded.pop(number - limits.PIPELINE_BATCHES_KEPT, None)
 
     def _hold(self) -> None:
-        """Begin nothing until `run` stops the query, which interrupts this.
+        """Do nothing more of a batch until `run` stops the query, which interrupts this.
 
         It waits in Java: only what Java itself interrupts is, for Spark, an end and not a failure. Spark
         looks for that in the error's text, with a pattern that overflows where the text is long.
         """
+        self._loading = -1
         gateway: Any = self._spark.sparkContext._gateway
         lang = gateway.jvm.java.lang
         try:
@@ -163,7 +182,7 @@ class Pipeline:
         except Py4JJavaError as error:
             error.java_exception.setStackTrace(gateway.new_array(lang.StackTraceElement, 0))
             raise
-        raise InterruptedError("the pipeline was asked to stop before this batch")
+        raise InterruptedError("the pipeline was asked to stop, and did not")
 
     def _loads(
         self, rows: DataFrame, number: int, counted: dict[str | None, int]
@@ -190,6 +209,7 @@ class Pipeline:
             "topic": topic,
             "application": self._config.name,
             "batch": number,
+            FULL: limits.PIPELINE_FULL_SECONDS,
         }
         writer = messages.write.format("quiver").options(**options).mode("append")
         return writer.save
@@ -204,7 +224,7 @@ class Pipeline:
                 if not cause(error).retryable or time.monotonic() > deadline:
                     raise
             if self._stopping.wait(limits.PIPELINE_PAUSE_SECONDS):
-                raise InterruptedError("the pipeline was asked to stop while it waited")
+                self._hold()
 
     @staticmethod
     def _timed(seconds: dict[str, float], name: str, step: Callable[[], Any]) -> Any:

@@ -36,7 +36,9 @@ def transform(messages: DataFrame, config: Transform) -> DataFrame:
         before = shape
     names = versions[-1].columns.names
     checks = [
-        sql.when(~expression(rows, condition, f"transform.checks.{name!r}"), f"not so: {name}")
+        sql.when(
+            expression(rows, f"NOT ({condition})", f"transform.checks.{name!r}"), f"not so: {name}"
+        )
         for name, condition in config.checks.items()
     ]
     rows = rows.withColumn("_stage", none())
