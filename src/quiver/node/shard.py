@@ -269,7 +269,8 @@ class Shard:
     def receive(self, command: Receive, wait_ms: int, *, sync: bool = True) -> Ticket[Grant]:
         """Lease messages, waiting up to `wait_ms` for the first."""
         ticket = _Granted(self)
-        self.submit(_Receive(command, Proposal(command), ticket, self._until_ms(wait_ms), sync))
+        until_ms = self.clock.now_ms() + wait_ms
+        self.submit(_Receive(command, Proposal(command), ticket, until_ms, sync))
         return ticket
 
     def watch(
@@ -280,11 +281,8 @@ class Shard:
     ) -> Ticket[T | None]:
         """Ask for an answer, and when there may be one, until it is not None or the time is up."""
         ticket: Ticket[T | None] = Ticket()
-        self.submit(_Watch(topic, question, ticket, self._until_ms(wait_ms)))
+        self.submit(_Watch(topic, question, ticket, self.clock.now_ms() + wait_ms))
         return ticket
-
-    def _until_ms(self, wait_ms: int) -> int:
-        return self.clock.now_ms() + (0 if self._hasty else wait_ms)
 
     def seal(self) -> Ticket[None]:
         """Write everything that is kept into segments; the ticket is set when they are durable."""
@@ -542,7 +540,7 @@ class Shard:
         except Exception as error:  # noqa: BLE001  # the asker's, and told to the asker
             watch.ticket.fail(error)
             return
-        if answer is None and watch.until_ms > now_ms:
+        if answer is None and self._may_wait(watch, now_ms):
             self._park(watch)
         else:
             watch.ticket.resolve(answer)
@@ -554,7 +552,7 @@ class Shard:
             return
         assert isinstance(reply, Received)
         waiter.lost += reply.lost
-        if not reply.slices and waiter.until_ms > now_ms:
+        if not reply.slices and self._may_wait(waiter, now_ms):
             self._park(waiter)
         else:
             told = replace(reply, lost=waiter.lost) if waiter.lost else reply
@@ -575,11 +573,15 @@ class Shard:
             self.submit(_Propose(Proposal(command), Ticket(), sync=False))
 
     def _park_or_send_away(self, waiter: _Receive, now_ms: int) -> None:
-        if waiter.until_ms > now_ms:
+        if self._may_wait(waiter, now_ms):
             self._park(waiter)
         else:
             nothing = Received(waiter.command.topic, 0, 0, 0, (), lost=waiter.lost)
             waiter.ticket.resolve(Grant(nothing, _NOTHING))
+
+    def _may_wait(self, waiter: _Waiter, now_ms: int) -> bool:
+        """Asked when it would be parked: meanwhile all may have been hastened."""
+        return waiter.until_ms > now_ms and not self._hasty
 
     def _park(self, waiter: _Waiter) -> None:
         self._waiters.add(waiter)
