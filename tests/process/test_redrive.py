@@ -18,7 +18,7 @@ WHERE = "reason like 'Timeout%' and json.amount >= 10"
 BATCH = 100_000
 REDRIVE = f"""
 import os, sys, quiver
-say = lambda moved: os.write(1, b"%d\\n" % moved)
+say = lambda moved: (os.write(1, b"%d\\n" % moved), os.read(0, 1))  # and wait to be told to go on
 with quiver.connect(sys.argv[1]) as queue:
     say(0)
     queue.redrive("orders.dlq", where={WHERE!r}, progress=say)
@@ -55,17 +55,19 @@ def bury(path: Path, letters: int) -> None:
 def redrive_until(path: Path, moved: int) -> int:
     """Redrive in a process of its own; kill it when it has moved so many, and say how many it did."""
     worker = subprocess.Popen(
-        [sys.executable, "-c", REDRIVE, str(path)], stdout=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        [sys.executable, "-c", REDRIVE, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+        bufsize=0, env={**os.environ, "PYTHONPATH": str(ROOT)},
     )  # fmt: skip
+    assert worker.stdin is not None
     assert worker.stdout is not None
     said = 0
     with worker:
         for line in worker.stdout:
-            if line == "done\n":
+            if line == b"done\n":
                 break
             said = int(line)
-            if said >= moved:
+            worker.stdin.write(b".")
+            if said >= moved:  # in the middle of the next step
                 worker.send_signal(signal.SIGKILL)
                 break
         worker.wait(PATIENCE_SECONDS)
@@ -84,8 +86,8 @@ def orders_in(queue: quiver.Queue, topic: str) -> list[int]:
 def check_kills(path: Path, letters: int, kills: int) -> None:
     bury(path, letters)
     wanted = [order for order in range(letters) if matches(order)]
-    for _ in range(kills):
-        assert redrive_until(path, len(wanted) // (kills + 1)) < len(wanted)
+    for _ in range(kills):  # half of them together, and a step or two more
+        assert redrive_until(path, len(wanted) // (2 * kills)) < len(wanted)
     with opened_later(path) as queue:
         left = queue.redrive("orders.dlq", where=WHERE, dry_run=True)
         assert 0 < left < len(wanted), "it was killed in the middle"

@@ -45,6 +45,7 @@ def test_a_node_that_is_killed_under_eight_clients_loses_and_doubles_nothing(tmp
         await_progress(logs, progress(logs))  # they recover by themselves
         for process in clients[:4]:  # senders end first, so that consumers can finish
             finish(process)
+        await_acks(url)  # also of what was granted and not answered: it is leased to nobody
         for process in clients[4:]:
             finish(process)
         confirmed = names(logs[:4])
@@ -74,6 +75,14 @@ def await_progress(logs: list[Path], before: list[int]) -> None:
     while any(now <= then for now, then in zip(progress(logs), before, strict=True)):
         assert time.monotonic() < deadline, "some client does nothing any more"
         time.sleep(0.05)
+
+
+def await_acks(url: str) -> None:
+    deadline = time.monotonic() + END_SECONDS
+    with quiver.connect(url) as queue:
+        while queue.groups(workers.TOPIC)[workers.GROUP].lag:
+            assert time.monotonic() < deadline, "some messages are never acked"
+            time.sleep(0.05)
 
 
 def kill(clients: "list[subprocess.Popen[bytes]]") -> None:
