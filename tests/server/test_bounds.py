@@ -19,10 +19,10 @@ from tests.server.raw import PATIENCE_SECONDS, Answer, Raw
 from tests.server.testing_node import LIMIT, PIECE
 
 HASTY = {
-    "QUIVER_BOUNDS_HEAD_SECONDS": "0.4",
-    "QUIVER_BOUNDS_BODY_PAUSE_SECONDS": "1",
+    "QUIVER_BOUNDS_HEAD_SECONDS": "2",
+    "QUIVER_BOUNDS_BODY_PAUSE_SECONDS": "3",
     "QUIVER_BOUNDS_ANSWER_PAUSE_SECONDS": "0.4",
-    "QUIVER_BOUNDS_IDLE_SECONDS": "0.8",
+    "QUIVER_BOUNDS_IDLE_SECONDS": "3",
 }
 SMALL = {"QUIVER_BOUNDS_CONNECTIONS": "4", "QUIVER_BOUNDS_IN_FLIGHT_BYTES": str(limits.MIB)}
 CHUNKED = b"POST /test/count HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -127,8 +127,7 @@ def test_a_body_that_comes_in_pieces_is_taken(hasty: Node, connect: Connect):
 def test_an_answer_that_nobody_reads_is_cut(hasty: Node, connect: Connect):
     raw = connect(hasty)
     raw.request("GET", "/test/large?bytes=50000000")
-    for _ in range(2):  # until an idle connection is closed: longer than an answer may pause
-        assert connect(hasty).is_closed()
+    assert connect(hasty).is_closed()  # when it was idle for longer than an answer may pause
     with pytest.raises((AssertionError, ConnectionError)):
         raw.answer()
 
@@ -278,7 +277,7 @@ def test_a_refusal_waits_for_the_answers_before_it(
     raw.request("POST", f"{path}/groups/g/receive", b'{"wait": 20}', **told)
     until_waiting(hasty, 1)
     raw.send(behind)
-    for _ in range(2):  # until an idle connection is closed: longer than a head or body may take
+    for _ in range(2 if status == 408 else 0):  # idle for longer than a head or body may take
         assert connect(hasty).is_closed()
     assert connect(hasty).ask("POST", f"{path}/messages", b'{"body": "one"}', **told).status < 300
     first, second = raw.answer(), raw.answer()

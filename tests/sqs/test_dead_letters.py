@@ -320,7 +320,7 @@ def test_a_move_whose_target_is_deleted_fails(sqs, make, pair):
     kill(sqs, url, *map(str, range(10)))
     arn = arn_of(sqs, dead)
     sqs.start_message_move_task(
-        SourceArn=arn, DestinationArn=arn_of(sqs, target), MaxNumberOfMessagesPerSecond=2
+        SourceArn=arn, DestinationArn=arn_of(sqs, target), MaxNumberOfMessagesPerSecond=1
     )
     sqs.delete_queue(QueueUrl=target)
     task = until(sqs, arn, "FAILED")

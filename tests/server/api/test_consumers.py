@@ -4,7 +4,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -77,11 +77,12 @@ def test_iteration_ends_when_it_is_closed(queue):
     assert found == ["a", "b"]
 
 
+@pytest.mark.slow
 def test_a_kept_message_is_nobody_elses_however_long_it_takes(queue):
     queue.send("t", "slow")
-    with queue.consumer("t", lease=0.6, keep=True) as inbox:
+    with queue.consumer("t", lease=8, keep=True) as inbox:
         delivery = inbox.get(wait=PATIENCE_SECONDS)
-        assert queue.receive("t", wait=1.5) == []
+        assert queue.receive("t", wait=10) == []
         delivery.ack()
     assert queue.groups("t")["default"].timed_out == 0
 
@@ -92,7 +93,8 @@ def test_what_waited_longer_than_its_lease_is_not_handed_out(queue):
         until(lambda: queue.groups("t")["default"].timed_out)
         delivery = inbox.get(wait=PATIENCE_SECONDS)
         assert delivery.attempt >= 2
-        delivery.ack()
+        with suppress(quiver.ReceiptExpired):
+            delivery.ack()
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -145,17 +147,18 @@ def test_a_topic_that_is_not_there(queue):
         queue.consumer("none")
 
 
-def test_the_same_in_an_event_loop(url: str, tmp_path: Path):
+@pytest.mark.parametrize("pause", [0, pytest.param(10, marks=pytest.mark.slow)])
+def test_the_same_in_an_event_loop(url: str, pause: int):
     async def scenario() -> None:
         async with quiver.connect_async(url) as queue:
             await queue.create_topic("u")
             await queue.send_batch("u", [str(at) for at in range(20)])
-            async with queue.consumer("u", prefetch=5, lease=0.6, keep=True) as inbox:
+            async with queue.consumer("u", prefetch=5, lease=8, keep=True) as inbox:
                 found = []
                 async for delivery in inbox:
                     found.append(delivery.text)
                     if delivery.text == "3":
-                        await asyncio.sleep(1)  # longer than a lease
+                        await asyncio.sleep(pause)  # perhaps longer than a lease
                     await delivery.ack()
                     if len(found) == 18:
                         break

@@ -67,6 +67,7 @@ def test_questions_and_conditions_are_interrupted_when_their_time_is_up(
                 await questions.answer(ask(queue._flows, FOR_EVER))
             with pytest.raises(LimitExceeded, match="was interrupted"):
                 await questions.choose(moving.move(queue._flows, "t", Discard, SLOW))
+            monkeypatch.setattr(limits, "SQL_SECONDS_MAX", 30.0)
             fine = moving.move(queue._flows, "t", Discard, '"offset" >= 4990')
             assert await questions.choose(fine) == 10
 
