@@ -94,7 +94,7 @@ class Storm:
 
     def _kill_when_due(self) -> None:
         """The next one is due when so much more is done; then at any moment of a batch."""
-        share = (sum(self.killed.values()) + 0.5) / (sum(KILLS.values()) + 1)
+        share = 0.8 * (sum(self.killed.values()) + 0.5) / (sum(KILLS.values()) + 1)
         if not self.plan or self.queue.stats("squares").sent < share * ROWS:
             return
         time.sleep(self.random.uniform(0, 2))
@@ -167,7 +167,7 @@ def test_a_pipeline_on_a_cluster_whose_executors_die(tmp_path):
             file = tmp_path / "pipeline.toml"
             file.write_text(PIPELINE.format(here=tmp_path, url=url, master=cluster.url))
             with driver(tmp_path, "quiver.cli", "pipeline", "run", str(file), "--once") as job:
-                for enough in (total // 5, total // 2, total * 4 // 5):
+                for enough in (total // 5, total * 2 // 5, total * 3 // 5):
                     while not job.ended and loaded(queue) < enough:
                         time.sleep(0.05)
                     assert not job.ended, job.log.read_text()[-5_000:]

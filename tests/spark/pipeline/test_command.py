@@ -144,7 +144,7 @@ def test_killed_at_any_time_every_message_has_its_effect_once(
         queue.send_batch(topic, ids(first, first + 1_000))
     queue.send_batch(topic, [b"bad"] * 10)
     queue.send_batch(topic, ids(0, 500))  # a second time
-    file = write(tmp_path, url, topic, most=1_000)
+    file = write(tmp_path, url, topic, most=300)
     dice = random.Random(5)
     for _ in range(kills):
         command = Command(file)
