@@ -121,7 +121,7 @@ def test_dead_letters_are_redriven_and_discarded_by_condition(cli):
 
 
 def test_a_redrive_that_is_interrupted_says_how_far_it_got_and_goes_on(cli):
-    run = cli.start("dlq", "redrive", "jobs", "--where", SLOW, "--rate", 10)
+    run = cli.start("dlq", "redrive", "jobs", "--where", SLOW, "--rate", 2)
     log = max((cli.data).glob("wal-*"))
     before = log.read_bytes().rstrip(b"\x00")
     until(lambda: len(log.read_bytes().rstrip(b"\x00")) > len(before) + 200)

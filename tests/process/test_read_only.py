@@ -274,17 +274,16 @@ def test_an_owner_that_seals_and_removes_files_all_the_time_disturbs_nobody(path
     ) as writer:  # fmt: skip
         assert writer.stdout is not None
         assert writer.stdout.readline() == b"begun\n"
-        seen, looks = 0, 0
+        seen = 0
         with quiver.connect(path, read_only=True) as reader:
             while seen < 10 * batches:
                 ended = writer.poll() is not None
                 found = [int(message.body) for message in reader.read("orders")]
                 assert found == list(range(len(found)))
                 assert len(found) >= seen
-                seen, looks = len(found), looks + 1
+                seen = len(found)
                 assert reader.ledger(topic="orders").num_rows >= 1
                 assert not ended or seen == 10 * batches
-        assert looks > 3
     assert writer.returncode == 0
 
 
