@@ -41,11 +41,17 @@ class World:
 
     def in_background(self, call: Callable[..., Any], *args: Any, **options: Any) -> "Waiting":
         """Call from another thread; return when the call is parked in the queue, waiting."""
+        before = self._waiters()
         waiting = Waiting(self._pool.submit(call, *args, **options))
-        shard = self.door.shard
-        while not shard.ask(lambda _: bool(shard._waiters)).wait():
+        while self._waiters() <= before:
             assert not waiting.future.done(), f"it did not wait: {waiting.future.result()}"
         return waiting
+
+    def _waiters(self) -> int:
+        shard = self.door.shard
+        return shard.ask(
+            lambda _: sum(not waiter.ticket.abandoned for waiter in shard._waiters)
+        ).wait()
 
     def check(self) -> None:
         """Every invariant of the core holds."""

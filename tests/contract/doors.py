@@ -205,8 +205,9 @@ class NodeThread:
         listener = socket.socket(proto=socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
-            self, http="httptools", ws="none", lifespan="off", log_config=None, loop="asyncio"
-        )
+            self, http="httptools", ws="none", lifespan="off", log_config=None, loop="asyncio",
+            timeout_keep_alive=75,
+        )  # fmt: skip
         server = uvicorn.Server(config)
         config.load()
         server.lifespan = config.lifespan_class(config)
