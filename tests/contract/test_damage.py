@@ -1,5 +1,7 @@
 """A damaged segment stays as it is, whatever is rewritten around it, until somebody mends it."""
 
+import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +93,41 @@ def test_messages_damaged_in_the_log_stay_there_and_everything_else_goes_on(tmp_
         queue.seal()
         assert not log.exists()
         assert [body[:1] for body in bodies(queue.read("t"))] == [b"0", b"1", b"2", b"3"]
+
+
+@pytest.mark.parametrize("damage", ["header", "sector"])
+def test_a_log_file_that_cannot_be_read_hides_its_messages_and_no_others(
+    tmp_path, monkeypatch, damage
+):
+    with quiver.connect(tmp_path) as queue:
+        queue.create_topic("t", retention="forever")
+        queue.send_batch("t", [b"0" * 1000])
+        flows = queue._flows
+        flows.shard.ask(lambda engine: engine.wal.roll()).wait()
+        queue.send_batch("t", [b"1"])
+        flows.shard.ask(lambda engine: engine.wal._opened.cache_clear()).wait()
+        flows.shard.ask(lambda engine: engine.cache._batches.clear()).wait()
+        first = min(tmp_path.glob("wal-*.log"))
+        content = first.read_bytes()
+        if damage == "header":
+            first.write_bytes(b"?" + content[1:])
+        else:
+            real = os.pread
+
+            def failing(fd: int, count: int, at: int) -> bytes:
+                if at and Path(f"/proc/self/fd/{fd}").readlink().name == first.name:
+                    raise OSError(errno.EIO, "a bad sector")
+                return real(fd, count, at)
+
+            monkeypatch.setattr(os, "pread", failing)
+        for _ in range(2):
+            with pytest.warns(quiver.UnreadableMessages, match="1 messages were left out"):
+                assert bodies(queue.receive("t", "g", max_messages=9)) == [b"1"]
+            queue.seal()
+            queue.seek("t", "g", "earliest")
+        monkeypatch.undo()
+        first.write_bytes(content)
+        assert bodies(queue.read("t")) == [b"0" * 1000, b"1"]
 
 
 @pytest.mark.timeout(20)

@@ -256,3 +256,23 @@ def test_a_full_disk_with_something_due_costs_nothing(world, queue, clock, monke
         assert refusals
     clock.advance(20)
     assert take(queue).attempt == 2
+
+
+@pytest.mark.filterwarnings("ignore::quiver.BehindRetention")
+def test_what_a_snapshot_sweeps_away_wakes_who_waited_behind_it(world, queue, clock):
+    queue.create_topic("h", order="partition", retention="1h", keep_unsettled=False)
+    queue.send("h", b"old")
+    assert queue.receive("h", "g", lease="12h")
+    clock.advance(3500)
+    queue.send("h", b"new")
+    waiting = receive(world, "h", lease="1h")
+    shard = world.door.shard
+
+    def idle(_: object) -> None:
+        shard._chores_ms = clock.now_ms() * 2  # else they would sweep before the snapshot does
+
+    shard.ask(idle).wait()
+    clock.advance(101)
+    assert not waiting.future.done()
+    shard.seal().wait()
+    assert bodies(waiting.result()) == [b"new"]

@@ -1,7 +1,7 @@
 """The time that the log is stamped with."""
 
 import time
-from typing import Protocol
+from typing import Final, Protocol
 
 
 class Clock(Protocol):
@@ -15,16 +15,24 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The wall clock as it was at the start, moved on by the monotonic clock.
+    """The wall clock as it was at the start, moved on by a clock that nobody can set.
 
     So a wall clock that is set back or forth while we run neither ends leases early nor stops time.
     """
 
     def __init__(self) -> None:
-        self._offset_ms = time.time_ns() // 1_000_000 - time.monotonic_ns() // 1_000_000
+        self._offset_ms = time.time_ns() // 1_000_000 - _running_ms()
 
     def now_ms(self) -> int:
-        return self._offset_ms + time.monotonic_ns() // 1_000_000
+        return self._offset_ms + _running_ms()
 
     def not_before(self, now_ms: int) -> None:
         self._offset_ms += max(now_ms - self.now_ms(), 0)
+
+
+# The one that goes on while the machine sleeps; Linux has a clock of its own for that.
+_RUNNING: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
+
+def _running_ms() -> int:
+    return time.clock_gettime_ns(_RUNNING) // 1_000_000

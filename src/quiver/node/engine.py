@@ -253,7 +253,9 @@ class Engine:
         engine._ledger.clean()
         engine._clean()
         if engine.core.index == 0:
-            engine.commit([Proposal(Found(secret, now_ms))], now_ms=now_ms)
+            (founded,) = engine.commit([Proposal(Found(secret, now_ms))], now_ms=now_ms)
+            if isinstance(founded.reply, Exception):
+                raise founded.reply
         return engine
 
     @classmethod
@@ -344,10 +346,16 @@ class Engine:
             if batch is not None:
                 found.append((part, batch))
             elif self.wal.file_of(part.index) is not None:
-                found.append((part, self.wal.locate(part.index)))
+                found.append((part, self._logged(part.index)))
             else:
                 found += self._sealed(topic, part)
         return Source(cache or self.cache, found)
+
+    def _logged(self, index: int) -> Where:
+        try:
+            return self.wal.locate(index)
+        except StorageError as error:  # its file is damaged, or there are too many open ones
+            return error
 
     def _sealed(self, topic: int, part: Slice) -> Iterator[tuple[Slice, Where]]:
         shelf = self.segments.shelf(topic, part.partition)
@@ -425,7 +433,7 @@ class Engine:
         What is in log files that were complete at the last snapshot already is sealed: what is
         settled sooner is never written twice. On a full disk nothing is.
         """
-        self.commit([Proposal(Tick(sweep=True))], now_ms=now_ms)
+        (swept,) = self.commit([Proposal(Tick(sweep=True))], now_ms=now_ms)
         self.wal.sync()
         if self._full:
             self.wal.lend()
@@ -447,7 +455,7 @@ class Engine:
         cache = BatchCache(limits.SEAL_CACHE_BYTES_MAX)
         writes = [(write, self.source(write.topic, write.parts, cache)) for write in plan.writes]
         page = self._ledger.begin(self.core.ledger.take(), self.core.now_ms)
-        return Snapshot(self._files, self.core.index, plan, writes, state, page)
+        return Snapshot(self._files, self.core.index, plan, writes, state, page, swept.woken)
 
     def finish_snapshot(self, made: "Snapshot") -> None:
         """The snapshot is durable: let the log go of what only older states needed."""
@@ -544,6 +552,7 @@ class Snapshot:
     writes: list[tuple[Write, Source]]
     state: bytes
     page: Page
+    woken: Iterable[int]  # topics where the sweep made room for others
 
     def save(self, rest: Callable[[], None] = lambda: None) -> None:
         """Write it; when this returns it is durable, and older snapshots are gone.

@@ -11,7 +11,7 @@ until then; it never polls.
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import count
@@ -475,11 +475,15 @@ class Shard:
         for answer, outcome in zip(round_.answers, outcomes, strict=True):
             woken |= dict.fromkeys(outcome.woken)
             answer(outcome)
-        self._dues.changed(woken)
-        following = _Round()
-        for topic in woken:
-            self._wake(topic, following, now_ms)
-        return following
+        return self._woken(woken, now_ms)
+
+    def _woken(self, topics: Iterable[int], now_ms: int) -> _Round:
+        """The round of those who wait for something of these topics."""
+        self._dues.changed(topics)
+        round_ = _Round()
+        for topic in topics:
+            self._wake(topic, round_, now_ms)
+        return round_
 
     def _add_rows(self, requests: list[_SendRow], round_: _Round, now_ms: int) -> None:
         requests = _by_partition(requests)
@@ -631,6 +635,10 @@ class Shard:
         made = self._engine.begin_snapshot(now_ms, seal_all=bool(self._sealing))
         self._saver = Thread(target=self._save, args=(made,), name="quiver-snapshot", daemon=True)
         self._saver.start()
+        self._dues.all_changed()
+        round_ = self._woken(made.woken, now_ms)
+        while round_.proposals:
+            round_ = self._commit(round_, now_ms)
 
     def _save(self, made: Snapshot) -> None:
         problem: Exception | None = None

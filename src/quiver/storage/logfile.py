@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from crc32c import crc32c
 
 from quiver import limits
-from quiver.errors import CorruptLog, UnsupportedFormat
+from quiver.errors import CorruptLog, StorageFailed, UnsupportedFormat
 from quiver.storage import frame
 from quiver.storage.files import publish
 from quiver.storage.frame import ALIGNMENT, HEADER_BYTES, Header
@@ -93,7 +93,7 @@ class LogFile:
         file = files.open(name_of(first))
         data = file.read(0, _START)
         if len(data) < _START or data[_HEADER.size :] != _CRC.pack(crc32c(data[: _HEADER.size])):
-            raise CorruptLog(f"The header of {file.name} is damaged. {REMEDY}")
+            raise CorruptLog(f"The header of {file.name} is damaged. {REMEDY}", first)
         magic, version, salt, first_in_header = _HEADER.unpack_from(data)
         if magic == _MAGIC and version > VERSION:
             raise UnsupportedFormat(
@@ -101,7 +101,7 @@ class LogFile:
                 "Open the directory with the newer Quiver that wrote it."
             )
         if magic != _MAGIC or version != VERSION or first_in_header != first:
-            raise CorruptLog(f"{file.name} is not the log file that its name says. {REMEDY}")
+            raise CorruptLog(f"{file.name} is not the log file that its name says. {REMEDY}", first)
         return cls(file, first, salt)
 
     def walk(self, confirmed: int | None = None) -> Iterator[tuple[int, Header, bytes]]:
@@ -143,15 +143,19 @@ class LogFile:
 
     def read_batch(self, index: int, position: int) -> bytes:
         """The batch of the entry whose frame is at `position`. Safe from any thread."""
-        header = frame.decode_header(self.file.read(position, HEADER_BYTES), salt=self.salt)
-        if header is not None and header.index == index:
-            start = position + HEADER_BYTES + header.command_bytes
-            batch = self.file.read(start, header.batch_bytes)
-            if len(batch) == header.batch_bytes and crc32c(batch) == header.batch_crc:
-                return batch
+        why: StorageFailed | None = None
+        try:
+            header = frame.decode_header(self.file.read(position, HEADER_BYTES), salt=self.salt)
+            if header is not None and header.index == index:
+                start = position + HEADER_BYTES + header.command_bytes
+                batch = self.file.read(start, header.batch_bytes)
+                if len(batch) == header.batch_bytes and crc32c(batch) == header.batch_crc:
+                    return batch
+        except StorageFailed as error:  # a sector that cannot be read is as one that changed
+            why = error
         raise CorruptLog(
             f"{self.file.name} is damaged at byte {position}: entry {index}. {REMEDY}", self.first
-        )
+        ) from why
 
 
 class _Ahead:

@@ -36,6 +36,7 @@ recovery. From then on every call raises `StorageFailed`.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise, zip_longest
@@ -115,6 +116,7 @@ class Wal:
         self._failure: StorageFailed | None = None
         self._lent = False  # reserved space was given back for a snapshot
         self._sync_began: float | None = None
+        self._vouched = 0  # the last entry that a later one knows to have been synced
 
     @classmethod
     def open(
@@ -347,6 +349,7 @@ class Wal:
         self.last_index = log.next - 1
         for position, header, command in log.walk(confirmed):
             self.last_index, self.last_now_ms = header.index, header.now_ms
+            self._vouched = max(self._vouched, header.synced)
             if header.index > self._after:
                 if header.batch_bytes:
                     self._places[header.index] = (log.first, position)
@@ -373,9 +376,26 @@ class Wal:
         if not tail.clean:
             log.file.truncate(log.end)
         # What we found may be in the system's memory only: the process that wrote it may have ended
-        # before its sync. From here on it counts as kept.
+        # before its sync, or that has failed. From here on it counts as kept.
+        vouched = max(confirmed, self._vouched)
+        if self.last_index > vouched:
+            self._write_again(log, vouched)
         log.file.sync()
         self._files.sync_directory()
+
+    def _write_again(self, log: LogFile, vouched: int) -> None:
+        """Write what comes after entry `vouched` once more, as it is.
+
+        After a sync that failed the system may take for written what is not, and only a new write
+        changes its mind. A disk without room for it, where that takes room, is no reason to stay shut.
+        """
+        known = LogFile.open(self._files, log.first)
+        for _ in known.walk(vouched):
+            pass
+        with suppress(DiskFull):
+            for at in range(known.end, log.end, limits.WAL_CHECK_BYTES):
+                count = min(limits.WAL_CHECK_BYTES, log.end - at)
+                log.file.write(at, [log.file.read(at, count)])
 
     # -- writing -----------------------------------------------------------------------------------
 

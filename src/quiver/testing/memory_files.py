@@ -41,8 +41,8 @@ class MemoryFiles:
 
     `crash_at`: the operation of this number does not return, nor does any after it; it has had
     its effect if `crash_late`. `full_at`: the operation of this number finds no room, once.
-    `capacity_bytes`: the room there is. `fail_sync`: every sync fails. All may be changed at any
-    time.
+    `capacity_bytes`: the room there is. `fail_sync`: every sync fails, and later ones do not make up
+    for it. All may be changed at any time.
     """
 
     def __init__(
@@ -199,6 +199,8 @@ class MemoryFile:
     def sync(self) -> None:
         self._check_open()
         with self._disk._operation(self._name):
+            if self._disk.fail_sync:
+                self._content.forget()
             self._disk._check_sync(self._name)
             self._content.sync()
 
@@ -296,8 +298,12 @@ class _Content:
         self.unsynced.append(change)
 
     def sync(self) -> None:
-        self.durable = bytes(self.data)
+        self.durable = self.after("all")
         self.unsynced.clear()
+
+    def forget(self) -> None:
+        """A sync failed: the system shows what was written, and the next sync takes it for done."""
+        self.unsynced = [change for change in self.unsynced if isinstance(change, _Resize)]
 
     def after(self, survives: Random | Literal["none", "all"]) -> bytes:
         """What is left after a crash."""

@@ -399,6 +399,35 @@ def test_a_failed_sync_is_the_end():
     assert_holds(again, found, records)
 
 
+def test_what_a_failed_sync_left_in_memory_is_written_when_the_log_is_opened():
+    files = MemoryFiles()
+    wal, _ = open_log(files)
+    records = fill(wal, 3)
+    wal.append([record(4), record(5)], urgent=False)
+    files.fail_sync = True
+    with pytest.raises(StorageFailed):
+        wal.sync()
+    wal.close()
+    files.fail_sync = False
+    wal, found = open_log(files)
+    records += [record(4), record(5)]
+    assert_holds(wal, found, records)
+    records += fill(wal, 1)
+    again, found = open_log(files.crash("none"))
+    assert_holds(again, found, records)
+
+
+def test_it_is_opened_where_that_takes_room_and_there_is_none():
+    files = MemoryFiles()
+    wal, _ = open_log(files)
+    records = fill(wal, 3, sync=False)
+    wal.close()
+    files.full_at = files.operations + 1
+    again, found = open_log(files)
+    assert files.operations > files.full_at
+    assert_holds(again, found, records)
+
+
 def test_a_failed_sync_while_rolling_is_the_end_too():
     files = MemoryFiles()
     wal, _ = open_log(files)
