@@ -14,6 +14,7 @@ BAD = {
     b"  \n": "the body is not JSON",
     b"{": "the body is not JSON",
     b'{"id": 1}}': "the body is not JSON",
+    b'{"id": 1}]': "the body is not JSON",
     b'{"id": 1} {"id": 2}': "the body is not JSON",
     b'{"id": 1}, {"id": 2}': "the body is not JSON",
     b'{"id": "\xff"}': "the body is not UTF-8",

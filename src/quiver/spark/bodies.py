@@ -43,15 +43,24 @@ def from_json(frame: DataFrame, schema: StructType | str) -> Parsed:
         StructType([*fields.fields, StructField(TORN, StringType())]),
         {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": TORN},
     )
-    # Spark does not look at what comes after a value, unless it is in a list.
-    values = sql.json_array_length(sql.concat(sql.lit("["), text, sql.lit("]")))
     problem = (
         sql.when(~sql.is_valid_utf8(text), "the body is not UTF-8")
-        .when(values.isNull() | (values != 1), "the body is not JSON")
+        .when(~is_json(text), "the body is not JSON")
         .when(~text.rlike(r"^\s*\{"), "the body is not a JSON object")
         .when(made.isNull() | made[TORN].isNotNull(), "the body is not as the schema says")
     )
     return _apart(frame, made.dropFields(TORN), problem)
+
+
+def is_json(text: Column) -> Column:
+    """Whether a text is one JSON value.
+
+    Spark does not look at what comes after a value, unless it is inside another. What would close a list
+    too early is wrong in an object, and the other way round: so we look at it in both.
+    """
+    values = sql.json_array_length(sql.concat(sql.lit("["), text, sql.lit("]")))
+    keys = sql.json_object_keys(sql.concat(sql.lit('{"":'), text, sql.lit("}")))
+    return values.eqNullSafe(1) & keys.isNotNull()
 
 
 def from_avro(frame: DataFrame, schema: str) -> Parsed:

@@ -16,6 +16,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType, StructField, StructType
 
+from quiver.spark.bodies import is_json
 from quiver.spark.pipeline.config import Transform
 from quiver.spark.pipeline.expressions import expression, first, none, quoted
 from quiver.spark.pipeline.versions import Shape, shapes
@@ -126,10 +127,10 @@ def _fault(shape: Shape) -> Column:
         )
         for field in shape.columns.fields
     ]
-    not_json = sql.when(sql.try_parse_json(_wrapped()).isNull(), "the body is not JSON")
+    not_json = sql.when(~is_json(sql.col("_text")), "the body is not JSON")
     otherwise = sql.lit(f"the body is not as version {shape.name} says")
     corrupt = sql.col("_parsed").getField(CORRUPT).isNotNull() | body.isNull()
-    return sql.when(corrupt, sql.coalesce(not_json, *wrong, otherwise))
+    return sql.coalesce(not_json, sql.when(corrupt, sql.coalesce(*wrong, otherwise)))
 
 
 def _missing(native: Column, name: str, shape: Shape, before: Shape | None) -> Column:
