@@ -31,8 +31,11 @@ class Folder:
         self._path = jvm.org.apache.hadoop.fs.Path
         self._files = self._path(path).getFileSystem(spark._jsc.hadoopConfiguration())
 
-    def demand_same_types(self, rows: DataFrame) -> None:
-        """Refuse rows that could not be read together with those that are there."""
+    def demand_same_types(self, rows: DataFrame, partition_by: tuple[str, ...]) -> None:
+        """Refuse rows that could not be read together with those that are there.
+
+        What rows are partitioned by is in the names of folders, which have no types: Spark guesses.
+        """
         if not self._has_files():
             return
         try:
@@ -40,7 +43,7 @@ class Folder:
         except PySparkException as error:
             raise InvalidRequest(f"{self.path} cannot be added to: {first_line(error)}") from None
         for field in rows.schema.fields:
-            if field.name not in there.names:
+            if field.name not in there.names or field.name in partition_by:
                 continue
             old, new = (kind.dataType.simpleString() for kind in (there[field.name], field))
             if old != new:

@@ -108,7 +108,7 @@ class Pipeline:
             if not set(good(rows).columns) - set(by):
                 raise InvalidRequest("load.parquet.partition_by: leave a column for the files")
             self._folder = Folder(self._spark, config.load.parquet.path, config.name)
-            self._folder.demand_same_types(good(rows))
+            self._folder.demand_same_types(good(rows), by)
 
     def _start(self, rows: DataFrame, *, once: bool) -> Any:
         every = f"{milliseconds(self._config.every, 'every')} milliseconds"
