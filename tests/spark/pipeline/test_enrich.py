@@ -34,6 +34,20 @@ def test_a_row_comes_once_through_restarts_and_bad_ones_as_often_as_they_came(
     assert len(list(queue.read(f"{topic}.dead"))) == 3
 
 
+def test_rows_whose_times_differ_by_a_microsecond_are_different(spark, queue, topic, told):
+    queue.create_topic(topic, retention="forever")
+    told["transform"] = {"versions": {"2": {"schema": "at TIMESTAMP, local TIMESTAMP_NTZ"}}}
+    told["enrich"] = {"dedup": {"by": ["at", "local"], "within": "1h"}}
+    told["load"] = {"topic": {"topic": f"{topic}.done"}}
+    times = [f"2026-01-01T00:00:00.00000{micros}" for micros in (1, 2)]
+    rows = [{"at": f"{at}Z", "local": local} for at in times for local in times]
+    same = {"at": f"{times[0].replace('T00', 'T01')}+01:00", "local": times[0]}
+    send(queue, topic, *rows, same, {}, {})
+    run(spark, told)
+    nothing = {"at": None, "local": None}
+    assert sorted(bodies(queue, f"{topic}.done"), key=str) == sorted([*rows, nothing], key=str)
+
+
 def test_reference_data_is_joined_and_what_must_be_there_is_missed(
     spark, queue, topic, told, tmp_path
 ):
@@ -88,7 +102,7 @@ def test_another_stream_is_waited_for(spark, queue, topic, told):
     payments = with_payments(told, topic, "1h")
     queue.create_topic(topic, retention="forever")
     queue.create_topic(payments, retention="forever")
-    paid = "2026-01-01T00:00:00.000Z"
+    paid = "2026-01-01T00:00:00.000000Z"
     send(queue, topic, order(1), order(2), order(3), b"bad order")
     send(queue, payments, {"id": "o1", "paid": paid}, {"id": "o1", "paid": None}, b"bad payment")
     run(spark, told)

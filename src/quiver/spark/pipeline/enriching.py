@@ -54,9 +54,11 @@ def _once(rows: DataFrame, by: tuple[str, ...], where: str) -> DataFrame:
     """The first row of each key. Bad rows have no key that means anything: they are all kept."""
     demand_columns(rows, by, f"{where}.by")
     place = sql.struct("_message.topic", "_message.partition", "_message.offset")
-    key = sql.struct(*map(quoted, by))
-    unique = sql.when(sql.col("_reason").isNull(), sql.to_json(key)).otherwise(sql.to_json(place))
-    return rows.withColumn("_key", unique).dropDuplicatesWithinWatermark(["_key"]).drop("_key")
+    rows = rows.withColumn("_place", sql.when(sql.col("_reason").isNotNull(), place))
+    try:
+        return rows.dropDuplicatesWithinWatermark([*by, "_place"]).drop("_place")
+    except PySparkException as error:  # a map is equal to none
+        raise InvalidRequest(f"{where}.by: {first_line(error)}") from None
 
 
 def _ms(within: str) -> int:

@@ -17,6 +17,11 @@ from quiver.tracing import PARENT, STATE
 REASON: Final = "quiver.reason"
 STAGE: Final = "quiver.stage"
 PIPELINE: Final = "quiver.pipeline"
+JSON: Final = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # all that a timestamp has, not milliseconds
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
 PLACE: Final = ("topic", "partition", "offset")  # of the bad message: quiver.topic, …
 
 
@@ -25,7 +30,7 @@ def packed(rows: DataFrame, topic: Topic | None) -> DataFrame:
     if topic is None:
         return rows
     key = none() if topic.key is None else expression(rows, topic.key, "load.topic.key")
-    body = sql.to_json(sql.struct(*map(quoted, data(rows))), {"ignoreNullFields": "false"})
+    body = sql.to_json(sql.struct(*map(quoted, data(rows))), JSON)
     rows = rows.withColumns({"_key": key.cast("string"), "_body": body})
     names = [name for name in rows.columns if name not in {"_stage", "_reason"}]
     too_large = [
