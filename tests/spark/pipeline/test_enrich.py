@@ -81,10 +81,13 @@ def test_reference_data_that_would_make_two_rows_of_one_is_refused(
         "customer,name\nc0,Ann\nc0,Bo\n": "has 2 rows for customer = c0",
         "customer,cents\nc0,Ann\n": "has a column 'cents', and the rows have one already",
         "who,name\nc0,Ann\n": "there is no column 'customer', only who, name",
+        "cents,name\n1,Ann\n01,Bo\n": "has 2 rows for cents = 1",
+        "cents,name\n1.5,Ann\n": "has cents = 1.5, and the rows have it as bigint",
     }.items():
         (tmp_path / "customers.csv").write_text(text)
+        on = "cents" if text.startswith("cents") else "customer"
         told["enrich"] = {"reference": [{"name": "customers", "path": str(tmp_path / "customers.csv"),
-                                         "format": "csv", "on": ["customer"]}]}  # fmt: skip
+                                         "format": "csv", "on": [on]}]}  # fmt: skip
         with pytest.raises(InvalidRequest, match=refusal):
             run(spark, told)
 

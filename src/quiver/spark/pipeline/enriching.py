@@ -9,8 +9,9 @@ from collections.abc import Callable
 from typing import Final
 
 from pyspark.errors import PySparkException
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
+from pyspark.sql.types import StringType, StructField
 
 from quiver.errors import InvalidRequest
 from quiver.model.units import milliseconds
@@ -69,8 +70,8 @@ def _ms(within: str) -> int:
 
 
 def _with_reference(rows: DataFrame, config: Reference) -> DataFrame:
-    table = _table(rows.sparkSession, config)
     demand_columns(rows, config.on, f"the rows, for enrich.reference {config.name}")
+    table = _table(rows, config)
     more = [name for name in table.columns if name not in config.on]
     _demand_new(rows, more, config.name)
     right = sql.broadcast(table.withColumn(FOUND, sql.lit(True))).alias("right")
@@ -82,12 +83,14 @@ def _with_reference(rows: DataFrame, config: Reference) -> DataFrame:
     )
 
 
-def _table(spark: SparkSession, config: Reference) -> DataFrame:
+def _table(rows: DataFrame, config: Reference) -> DataFrame:
     """The reference data, in which no key may be twice: a row would become two."""
-    reader = spark.read.format(config.format).option("header", "true")
+    reader = rows.sparkSession.read.format(config.format).option("header", "true")
     try:
         table = (reader.schema(config.schema) if config.schema else reader).load(config.path)
         demand_columns(table, config.on, f"enrich.reference {config.name}")
+        for name in config.on:
+            table = _with_key_of(table, rows.schema[name], config.name)
         twice = table.groupBy(*map(quoted, config.on)).count().filter("count > 1").first()
     except PySparkException as error:
         raise InvalidRequest(f"enrich.reference {config.name}: {first_line(error)}") from None
@@ -98,6 +101,20 @@ def _table(spark: SparkSession, config: Reference) -> DataFrame:
             "there once, as each row stays one row"
         )
     return table
+
+
+def _with_key_of(table: DataFrame, field: StructField, where: str) -> DataFrame:
+    """The table with a key of the rows' type, so that what is one key for them is one here: 1 and 01."""
+    key, kind = sql.col(quoted(field.name)), table.schema[field.name].dataType
+    made = key.try_cast(field.dataType)
+    exact = made.isNotNull() if isinstance(kind, StringType) else made.try_cast(kind) == key
+    other = table.filter(key.isNotNull() & ~sql.coalesce(exact, sql.lit(False))).first()
+    if other is not None:
+        raise InvalidRequest(
+            f"enrich.reference {where} has {field.name} = {other[field.name]}, and the rows have it as "
+            f"{field.dataType.simpleString()}"
+        )
+    return table.withColumn(field.name, made)
 
 
 # -- another stream --------------------------------------------------------------------------------
