@@ -288,6 +288,7 @@ PIPELINE_STOP_SECONDS_MAX: Final = 60.0  # a batch that is being loaded is waite
 PIPELINE_PATIENCE_SECONDS: Final = 600.0  # a full topic, or a node that is away, is waited for
 PIPELINE_FULL_SECONDS: Final = 20.0  # of these in one attempt, so that a wish to stop is noticed
 PIPELINE_PAUSE_SECONDS: Final = 1.0  # between two attempts to load a batch there
+PIPELINE_DRIVERS_MAX: Final = 4  # that write one batch at once; what more have left is of dead ones
 PIPELINE_BATCHES_KEPT: Final = 100  # whose figures nobody has asked for yet; Spark keeps as many
 DEAD_LETTER_HEADERS_MAX: Final = 56  # of a bad row's own; the rest has room for what went wrong
 DEAD_LETTER_HEADERS_BYTES_MAX: Final = HEADERS_BYTES_MAX - 64 * KIB  # or they are left out
