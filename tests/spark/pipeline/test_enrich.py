@@ -1,10 +1,12 @@
 """Rows get what others know about them, each row stays one, and none is lost for being late."""
 
 import json
+import time
 
 import pytest
 
-from quiver.errors import InvalidRequest
+from quiver.errors import InvalidRequest, PipelineFailed
+from quiver.spark.pipeline.clock import Checkpoint
 from tests.spark.pipeline.test_run import bodies, order, run, send, told
 
 __all__ = ["told"]  # a fixture
@@ -46,6 +48,30 @@ def test_rows_whose_times_differ_by_a_microsecond_are_different(spark, queue, to
     run(spark, told)
     nothing = {"at": None, "local": None}
     assert sorted(bodies(queue, f"{topic}.done"), key=str) == sorted([*rows, nothing], key=str)
+
+
+def test_no_row_is_dropped_because_the_clock_went_back(
+    spark, queue, topic, told, tmp_path, monkeypatch
+):
+    queue.create_topic(topic, retention="forever")
+    told["enrich"] = {"dedup": {"by": ["id"], "within": "1h"}}
+    told["load"] = {"topic": {"topic": f"{topic}.done"}}
+    send(queue, topic, order(1))
+    run(spark, told)
+    commits = (tmp_path / "checkpoint" / "commits").glob("[0-9]*")
+    last = max(commits, key=lambda file: int(file.name))
+    tomorrow = time.time_ns() // 1_000_000 + 86_400_000
+    last.write_text(f'v1\n{{"nextBatchWatermarkMs": {tomorrow}}}')
+    send(queue, topic, order(2))
+    with monkeypatch.context() as during_the_run:
+        during_the_run.setattr(Checkpoint, "behind_ms", lambda *_: 0)
+        with pytest.raises(PipelineFailed, match=r"the clock went back, 86,[34]"):
+            run(spark, told)
+    for number in (2, 3):
+        run(spark, told)
+        assert {row["id"] for row in bodies(queue, f"{topic}.done")} >= {f"o{number}"}
+        send(queue, topic, order(2), order(3))
+    assert sorted(row["id"] for row in bodies(queue, f"{topic}.done")) == ["o1", "o2", "o3"]
 
 
 def test_reference_data_is_joined_and_what_must_be_there_is_missed(

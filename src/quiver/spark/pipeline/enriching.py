@@ -2,7 +2,7 @@
 
 Time here is when a batch was planned (`_seen`), which Spark writes down with it: a batch that is done again
 has the same. By that time no row is ever late, so none is dropped for being late, however old it is
-and however unevenly partitions are read.
+and however unevenly partitions are read. What is added to a clock that went back is for `clock` to say.
 """
 
 from collections.abc import Callable
@@ -29,25 +29,31 @@ from quiver.spark.pipeline.transforming import ROW, judged, transform
 FOUND: Final = "_found"  # in reference data: there is a match
 
 
-def enrich(rows: DataFrame, config: Enrich, messages: Callable[[str], DataFrame]) -> DataFrame:
-    """Rows with more columns; `messages` gives those of another topic."""
+def enrich(
+    rows: DataFrame, config: Enrich, messages: Callable[[str], DataFrame], *, added_ms: int = 0
+) -> DataFrame:
+    """Rows with more columns; `messages` gives those of another topic, `added_ms` is added to the clock."""
     spans = [part.within for part in (config.dedup, config.stream) if part is not None]
     if spans:
-        rows = _timed(rows, max(_ms(within) for within in spans))
+        rows = _timed(rows, max(_ms(within) for within in spans), added_ms)
     if config.dedup is not None:
         rows = _once(rows, config.dedup.by, "enrich.dedup")
     for reference in config.reference:
         rows = _with_reference(rows, reference)
     if config.stream is not None:
-        rows = _with_stream(rows, config.stream, messages(config.stream.topic))
+        others = _others(config.stream, messages(config.stream.topic), added_ms)
+        rows = _with_stream(rows, config.stream, others)
     for name, text in config.columns.items():
         rows = rows.withColumn(name, expression(rows, text, f"enrich.columns.{name}"))
     return rows.drop("_seen")
 
 
-def _timed(rows: DataFrame, within_ms: int) -> DataFrame:
+def _timed(rows: DataFrame, within_ms: int, added_ms: int) -> DataFrame:
     """Rows with the time that counts; what is remembered of them is forgotten after `within_ms`."""
-    timed = rows.withColumn("_seen", sql.current_timestamp())
+    now_ms = sql.unix_millis(sql.current_timestamp())
+    timed = rows.withColumn(
+        "_seen", sql.timestamp_millis(now_ms + sql.lit(added_ms).cast("bigint"))
+    )
     return timed.withWatermark("_seen", f"{within_ms} milliseconds")
 
 
@@ -120,17 +126,21 @@ def _with_key_of(table: DataFrame, field: StructField, where: str) -> DataFrame:
 # -- another stream --------------------------------------------------------------------------------
 
 
-def _with_stream(rows: DataFrame, config: Stream, messages: DataFrame) -> DataFrame:
+def _others(config: Stream, messages: DataFrame, added_ms: int) -> DataFrame:
+    """The first message of each key."""
+    others = transform(messages, Transform(versions={config.topic: Version(schema=config.schema)},
+                                           version=f"'{config.topic}'"))  # fmt: skip
+    timed = _timed(others, _ms(config.within), added_ms)
+    return _once(timed, config.on, f"enrich.stream {config.topic}")
+
+
+def _with_stream(rows: DataFrame, config: Stream, others: DataFrame) -> DataFrame:
     """Each row with the first message of the other topic that has its key.
 
     All rows of both sides come out of the join, so that bad ones of either side go on their way; good ones
     of the other side that nobody waited for are left out.
     """
-    others = transform(messages, Transform(versions={config.topic: Version(schema=config.schema)},
-                                           version=f"'{config.topic}'"))  # fmt: skip
-    where = f"enrich.stream {config.topic}"
-    others = _once(_timed(others, _ms(config.within)), config.on, where)
-    demand_columns(rows, config.on, f"the rows, for {where}")
+    demand_columns(rows, config.on, f"the rows, for enrich.stream {config.topic}")
     more = [name for name in data(others) if name not in config.on]
     _demand_new(rows, more, config.topic)
     within = sql.expr(f"INTERVAL '{_ms(config.within) / 1000}' SECOND")

@@ -35,8 +35,9 @@ class Folder:
         self._spark = spark
         self.path = path
         self._ours = f"{path}/_quiver/{application}"
+        jvm: Any = spark._jvm
         self._gateway: Any = spark.sparkContext._gateway
-        self._hadoop = self._gateway.jvm.org.apache.hadoop.fs  # what Spark itself writes with
+        self._hadoop = jvm.org.apache.hadoop.fs  # what Spark itself writes with
         self._path = self._hadoop.Path
         self._settings = spark._jsc.hadoopConfiguration()
         self._files = self._path(path).getFileSystem(self._settings)
@@ -183,7 +184,8 @@ class Folder:
         (self._take_on_disk if on_disk else self._take_elsewhere)(*places)
 
     def _take_on_disk(self, old: Any, new: Any) -> None:
-        java = self._gateway.jvm.java
+        jvm: Any = self._spark._jvm
+        java = jvm.java
         how = self._gateway.new_array(java.nio.file.CopyOption, 1)
         how[0] = java.nio.file.StandardCopyOption.ATOMIC_MOVE
         places = [java.io.File(place.toUri().getPath()).toPath() for place in (old, new)]

@@ -18,6 +18,7 @@ from quiver.errors import InvalidRequest, PipelineFailed, QuiverError, TopicNotF
 from quiver.model.units import milliseconds
 from quiver.spark.options import FULL
 from quiver.spark.pipeline.causes import cause
+from quiver.spark.pipeline.clock import Checkpoint
 from quiver.spark.pipeline.config import Config
 from quiver.spark.pipeline.enriching import enrich
 from quiver.spark.pipeline.expressions import demand_columns
@@ -42,12 +43,17 @@ class Pipeline:
         self._loaded: dict[int, Loaded] = {}  # what we know of batches that Spark has not reported
         self._seen = -1  # the last batch that was reported
         self._folder: Folder | None = None
+        self._remembers = config.enrich.dedup is not None or config.enrich.stream is not None
+        self._added_ms = 0  # to the clock
 
     def rows(self) -> DataFrame:
         """The stream of rows, good and bad, that is loaded."""
         config = self._config
         messages = reduce(DataFrame.unionByName, map(self._messages, config.extract.topics))
-        rows = enrich(transform(messages, config.transform), config.enrich, self._messages)
+        rows = transform(messages, config.transform)
+        if self._remembers:
+            self._added_ms = self._checkpoint().behind_ms()
+        rows = enrich(rows, config.enrich, self._messages, added_ms=self._added_ms)
         return packed(rows, config.load.topic)
 
     def run(self, *, once: bool = False) -> Iterator[Batch]:
@@ -88,6 +94,9 @@ class Pipeline:
         yield from self._news(query)
         if (failure := query.exception()) is not None:
             raise failure
+
+    def _checkpoint(self) -> Checkpoint:
+        return Checkpoint(self._spark, self._config.checkpoint)
 
     def _messages(self, topic: str) -> DataFrame:
         extract = self._config.extract
@@ -157,6 +166,8 @@ class Pipeline:
         ):  # asked in this order, `_settle` knows of every batch that is begun
             self._loading = before
             self._hold()
+        if self._remembers:
+            self._checkpoint().demand_time(number, self._added_ms)
         seconds: dict[str, float] = {}
         rows.persist(StorageLevel.MEMORY_AND_DISK)
         try:
