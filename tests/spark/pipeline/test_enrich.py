@@ -48,6 +48,9 @@ def test_rows_whose_times_differ_by_a_microsecond_are_different(spark, queue, to
     run(spark, told)
     nothing = {"at": None, "local": None}
     assert sorted(bodies(queue, f"{topic}.done"), key=str) == sorted([*rows, nothing], key=str)
+    told["transform"] = {"versions": {"2": {"schema": "at MAP<STRING, INT>, local INT"}}}
+    with pytest.raises(InvalidRequest, match=r"enrich.dedup.by: .*\"MAP"):
+        run(spark, told)
 
 
 def test_no_row_is_dropped_because_the_clock_went_back(

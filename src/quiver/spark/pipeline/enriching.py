@@ -60,12 +60,11 @@ def _timed(rows: DataFrame, within_ms: int, added_ms: int) -> DataFrame:
 def _once(rows: DataFrame, by: tuple[str, ...], where: str) -> DataFrame:
     """The first row of each key. Bad rows have no key that means anything: they are all kept."""
     demand_columns(rows, by, f"{where}.by")
+    for name in map(quoted, by):
+        expression(rows, f"{name} = {name}", f"{where}.by")  # a map, for one, is equal to nothing
     place = sql.struct("_message.topic", "_message.partition", "_message.offset")
     rows = rows.withColumn("_place", sql.when(sql.col("_reason").isNotNull(), place))
-    try:
-        return rows.dropDuplicatesWithinWatermark([*by, "_place"]).drop("_place")
-    except PySparkException as error:  # a map is equal to none
-        raise InvalidRequest(f"{where}.by: {first_line(error)}") from None
+    return rows.dropDuplicatesWithinWatermark([*by, "_place"]).drop("_place")
 
 
 def _ms(within: str) -> int:
