@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -102,11 +103,11 @@ def test_a_log_file_that_cannot_be_read_hides_its_messages_and_no_others(
     with quiver.connect(tmp_path) as queue:
         queue.create_topic("t", retention="forever")
         queue.send_batch("t", [b"0" * 1000])
-        flows = queue._flows
-        flows.shard.ask(lambda engine: engine.wal.roll()).wait()
+        shard: Any = queue._flows.shard
+        shard.ask(lambda engine: engine.wal.roll()).wait()
         queue.send_batch("t", [b"1"])
-        flows.shard.ask(lambda engine: engine.wal._opened.cache_clear()).wait()
-        flows.shard.ask(lambda engine: engine.cache._batches.clear()).wait()
+        shard.ask(lambda engine: engine.wal._opened.cache_clear()).wait()
+        shard.ask(lambda engine: engine.cache._batches.clear()).wait()
         first = min(tmp_path.glob("wal-*.log"))
         content = first.read_bytes()
         if damage == "header":

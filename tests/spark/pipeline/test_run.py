@@ -165,7 +165,12 @@ def test_it_can_be_stopped_while_it_waits_for_room(spark, queue, topic, told, mo
 
     pipeline = Waiting(spark, make(told))
     queue.send(f"{topic}.done", b"in the way")
-    threading.Thread(target=lambda: (waits.wait(60), pipeline.stop())).start()
+
+    def stop() -> None:
+        waits.wait(60)
+        pipeline.stop()
+
+    threading.Thread(target=stop).start()
     assert list(pipeline.run()) == []
     assert waits.is_set()
     assert queue.purge(f"{topic}.done") == 1

@@ -160,11 +160,8 @@ class Pipeline:
 
     def _load(self, rows: DataFrame, number: int) -> None:
         """What Spark calls with each batch, and calls again with one that it has not committed."""
-        before, self._loading = self._loading, number
-        if (
-            self._stopping.is_set()
-        ):  # asked in this order, `_settle` knows of every batch that is begun
-            self._loading = before
+        self._loading = number  # before the question, so that `_settle` knows of each that is begun
+        if self._stopping.is_set():
             self._hold()
         if self._remembers:
             self._checkpoint().demand_time(number, self._added_ms)
