@@ -1,5 +1,9 @@
 """Which messages are in which files, and where the rest is: together all of them, and none twice."""
 
+import errno
+import os
+from contextlib import suppress
+
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
@@ -110,3 +114,33 @@ def test_what_was_sealed_before_it_was_published_is_found_in_runs(world, queue):
     assert [record.body for record in queue.read("t")] == expected
     queue.seal()
     assert [record.body for record in queue.read("t")] == expected
+
+
+def test_sealing_needs_no_room_for_what_is_sent_later(tmp_path, monkeypatch):
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with quiver.connect(tmp_path) as queue:
+        queue.create_topic("t", retention="forever")
+        queue.send("t", b"x")
+        monkeypatch.setattr(os, "posix_fallocate", full)
+        queue.seal()
+        assert len(queue.segments("t").files) == 1
+
+
+def test_who_seals_without_any_room_is_told_and_everything_goes_on(tmp_path, monkeypatch):
+    def refused(*_: object, **__: object) -> None:
+        raise quiver.DiskFull("no")
+
+    with quiver.connect(tmp_path) as queue:
+        queue.create_topic("t", retention="forever")
+        queue.send("t", b"x")
+        monkeypatch.setattr("quiver.storage.logfile.publish", refused)
+        with pytest.raises(quiver.DiskFull, match="no room for segments"):
+            queue.seal()
+        monkeypatch.undo()
+        queue.send("t", b"y")
+        while not queue.segments("t").files:
+            with suppress(quiver.DiskFull):  # until it has noticed that there is room again
+                queue.seal()
+        assert [record.body for record in queue.read("t")] == [b"x", b"y"]

@@ -438,7 +438,7 @@ class Engine:
         if self._full:
             self.wal.lend()
         elif seal_all:
-            self.wal.roll()
+            self._full = not self.wal.roll()
         complete = self.wal.complete(self.core.index if seal_all else self._entries)
         leaving = {None, *complete} - self._damaged if not self._full else {None}
         with without_gc():

@@ -454,10 +454,7 @@ class Shard:
             self._do_chores(round_, now_ms)
         while round_.proposals:
             round_ = self._commit(round_, now_ms)
-        if self._seals and self._engine.is_full:
-            for request in self._seals:
-                request.ticket.fail(DiskFull("the disk has no room for segments; free some of it"))
-            self._seals = []
+        self._seals = self._with_room(self._seals)
         self._late = self._engine.wants_snapshot
         if self._saver is None and (self._seals or self._late):
             self._snapshot(now_ms)
@@ -633,12 +630,21 @@ class Shard:
         """Take the state now and save it in a thread of its own; the log shrinks when that is done."""
         self._sealing, self._seals, self._late = self._seals, [], False
         made = self._engine.begin_snapshot(now_ms, seal_all=bool(self._sealing))
+        self._sealing = self._with_room(self._sealing)
         self._saver = Thread(target=self._save, args=(made,), name="quiver-snapshot", daemon=True)
         self._saver.start()
         self._dues.all_changed()
         round_ = self._woken(made.woken, now_ms)
         while round_.proposals:
             round_ = self._commit(round_, now_ms)
+
+    def _with_room(self, seals: list[_Seal]) -> list[_Seal]:
+        """Those for whom there is room; the others are told."""
+        if not self._engine.is_full:
+            return seals
+        for request in seals:
+            request.ticket.fail(DiskFull("the disk has no room for segments; free some of it"))
+        return []
 
     def _save(self, made: Snapshot) -> None:
         problem: Exception | None = None

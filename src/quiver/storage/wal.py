@@ -254,11 +254,12 @@ class Wal:
         firsts = [*self._sizes, self._tip.first]
         return {a: None for a, b in pairwise(firsts) if b <= before + 1}
 
-    def roll(self) -> None:
-        """Begin a new file, so that what is written so far is in complete ones."""
+    def roll(self) -> bool:
+        """Begin a new file, so that what is written so far is in complete ones; False without room."""
         with _Alive(self):
-            if self._tip.first <= self.last_index:
-                self._roll(allocate=self._allocate_bytes)
+            if self._tip.first > self.last_index:
+                return True
+            return self._roll(allocate=self._allocate_bytes) or self._roll(allocate=0)
 
     def keep(self, live: Iterable[int], *, before: int) -> None:
         """Up to `before`, the index of a saved snapshot, only the batches of `live` are needed."""
@@ -404,16 +405,17 @@ class Wal:
         assert self._current is not None, "the log was not replayed"
         return self._current
 
-    def _roll(self, *, allocate: int) -> None:
-        """Begin a new file, if there is room for one."""
+    def _roll(self, *, allocate: int) -> bool:
+        """Begin a new file, if there is room for one: whether there is."""
         self.sync()
         try:
             log = LogFile.create(self._files, self.last_index + 1, allocate=allocate)
         except DiskFull:
-            return
+            return False
         old, self._current = self._tip, log
         self._sizes[old.first] = old.end
         old.file.truncate(old.end)
+        return True
 
     def _reserve(self, end: int, *, urgent: bool) -> None:
         """Have room on disk up to `end` of the last file, and the reserve behind it."""
