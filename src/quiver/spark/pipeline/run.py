@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from functools import reduce
 from typing import Any
 
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.storagelevel import StorageLevel
@@ -62,7 +62,7 @@ class Pipeline:
             yield from self._run(once=once)
         except (PySparkException, Py4JJavaError) as error:
             raise cause(error) from error
-        except (Py4JNetworkError, ConnectionError) as error:
+        except (Py4JError, ConnectionError) as error:
             raise PipelineFailed(
                 "the Java that Spark runs in has ended; the next run does again what was under way"
             ) from error
