@@ -1,6 +1,7 @@
 """What Spark's processes tell as text is an error of ours again."""
 
 import pytest
+from py4j.protocol import Py4JNetworkError
 
 from quiver.errors import InvalidRequest, PipelineFailed, QueueFull, Unreachable
 from quiver.spark.pipeline.causes import cause
@@ -60,3 +61,13 @@ def test_the_reason_is_told_and_not_where_a_trace_begins(said):
     assert "Traceback" not in found
     assert "another" not in found
     assert "An error occurred" not in found
+
+
+class Speechless(Exception):
+    def __str__(self) -> str:
+        raise ConnectionRefusedError
+
+
+@pytest.mark.parametrize("error", [Speechless(), Py4JNetworkError("so"), ConnectionRefusedError()])
+def test_what_java_cannot_say_any_more_is_that_it_has_ended(error):
+    assert str(cause(error)).endswith("does again: the Java that it runs in has ended")

@@ -49,6 +49,6 @@ def quoted(name: str) -> str:
     return f"`{name.replace('`', '``')}`"
 
 
-def first_line(error: BaseException) -> str:
+def first_line(error: Exception) -> str:
     """What Spark says, without the plan that it shows after it."""
     return str(error).strip().partition("\n")[0].rstrip(".")

@@ -14,7 +14,7 @@ from pyspark.storagelevel import StorageLevel
 import quiver.spark
 from quiver import limits
 from quiver.client.connect import connect
-from quiver.errors import InvalidRequest, PipelineFailed, QuiverError, TopicNotFound
+from quiver.errors import InvalidRequest, QuiverError, TopicNotFound
 from quiver.model.units import milliseconds
 from quiver.spark.options import FULL
 from quiver.spark.pipeline.causes import cause
@@ -60,12 +60,8 @@ class Pipeline:
         """Run until `stop`, or with `once` until all that is there now is done; gives each batch done."""
         try:
             yield from self._run(once=once)
-        except (PySparkException, Py4JJavaError) as error:
+        except (PySparkException, Py4JError, ConnectionError) as error:
             raise cause(error) from error
-        except (Py4JError, ConnectionError) as error:
-            raise PipelineFailed(
-                "the Java that Spark runs in has ended; the next run does again what was under way"
-            ) from error
         finally:
             self._stopping.clear()
 
@@ -81,7 +77,7 @@ class Pipeline:
             rows = self.rows()
             self._prepare(rows)
             query = self._start(rows, once=once)
-        except (PySparkException, Py4JJavaError) as error:
+        except (PySparkException, Py4JError) as error:
             raise cause(error, "Spark cannot begin") from error
         try:
             while not self._has_ended(query):
