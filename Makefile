@@ -7,9 +7,15 @@ BIN   := .venv/bin
 STAMP := .venv/.installed
 CODE  := $(wildcard src tests tools bench examples)
 
+# $(call pytest,markers): the tests with these markers; Spark's in one session of their own, which they share.
+define pytest
+	$(BIN)/python -m pytest -m '($(1)) and not spark' -n auto --dist worksteal --timeout=1800 $(PYTEST_FLAGS)
+	$(BIN)/python -m pytest -m '($(1)) and spark' --timeout=1800 $(PYTEST_FLAGS)
+endef
+
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup fmt lint compiled test process brokers bench demo tidy check ci clean
+.PHONY: help setup fmt lint compiled test check ci soak brokers bench demo tidy clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -44,13 +50,17 @@ lint: $(STAMP)  ## ruff, formatting, types, imports
 compiled: $(STAMP)
 	@$(BIN)/python -m compileall -q src tests  # once, not by each of the processes that tests start
 
-test: compiled  ## every test that is not slow
-	$(BIN)/python -m pytest -m 'not slow and not spark' -n auto --dist worksteal $(PYTEST_FLAGS)
-	$(BIN)/python -m pytest -m 'spark and not slow' $(PYTEST_FLAGS)  # in one session
+test: compiled  ## the quick tests, Spark's included: at most four minutes
+	$(call pytest,not (check or slow or soak))
 
-process: compiled  ## the slow tests: crashes at every call, SQS clients, Spark under kills: an hour
-	$(BIN)/python -m pytest -m 'slow and not spark' -n 2 --dist worksteal --timeout=1800 $(PYTEST_FLAGS)
-	$(BIN)/python -m pytest -m 'slow and spark' --timeout=1800 $(PYTEST_FLAGS)
+check: lint compiled  ## what to run before a commit: lint and all tests but the slow ones; at most ten minutes
+	$(call pytest,not (slow or soak))
+
+ci: lint compiled  ## what CI runs: all tests but the full counts; at most forty minutes
+	$(call pytest,not soak)
+
+soak: compiled  ## every test with its full counts: hours
+	$(call pytest,slow or soak)
 
 brokers: $(STAMP)  ## fetch Kafka, ElasticMQ and NATS for bench, into .brokers (needs mvn)
 	$(BIN)/python -m bench.brokers.fetch
@@ -63,10 +73,6 @@ demo: $(STAMP)  ## an order system with failures, crashes, a count, and Spark at
 
 tidy: $(STAMP)  ## print the ten longest functions and files
 	$(BIN)/python tools/tidy.py src
-
-check: lint test  ## what to run before a commit
-
-ci: lint test process  ## everything CI runs
 
 clean:  ## remove caches and build output (not .venv)
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
