@@ -15,7 +15,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup fmt lint compiled test check ci soak brokers bench demo tidy clean
+.PHONY: help setup fmt lint docs compiled test check ci soak brokers bench demo tidy clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -53,10 +53,14 @@ compiled: $(STAMP)
 test: compiled  ## the quick tests, Spark's included: at most four minutes
 	$(call pytest,not (check or slow or soak))
 
-check: lint compiled  ## what to run before a commit: lint and all tests but the slow ones; at most ten minutes
+docs: $(STAMP)  ## the docs as a site with a search, in build/site; a link that leads nowhere is an error
+	$(BIN)/sphinx-build -q -W --keep-going -n -c docs . build/site
+	@echo 'The site is build/site/index.html.'
+
+check: lint docs compiled  ## what to run before a commit: lint and all tests but the slow ones; at most ten minutes
 	$(call pytest,not (slow or soak))
 
-ci: lint compiled  ## what CI runs: all tests but the full counts; at most forty minutes
+ci: lint docs compiled  ## what CI runs: all tests but the full counts; at most forty minutes
 	$(call pytest,not soak)
 
 soak: compiled  ## every test with its full counts: hours
