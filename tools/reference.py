@@ -23,7 +23,7 @@ import tokenize
 from collections.abc import Callable, Iterator
 from difflib import unified_diff
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import yaml
 from typer.main import get_command
@@ -32,6 +32,7 @@ import quiver
 from quiver import errors, limits
 from quiver.batches.schema import FIELDS
 from quiver.cli.app import app
+from quiver.model import replies, topic
 from quiver.server import metrics
 from quiver.server.api.table import ENDPOINTS
 from quiver.storage.codec import KINDS
@@ -39,6 +40,7 @@ from quiver.storage.codec import KINDS
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = re.compile(r"(<!-- generated: ([\w-]+)(?: ([\w.-]+))? -->\n).*?(<!-- end -->)", re.DOTALL)
 FACTORY = re.compile(r" = field\(default_factory=(\w+)\)")
+CHOICE = re.compile(r"\b[A-Z][A-Za-z]+\b|'")
 SECTION = re.compile(r"# -- (.+?) -+")
 LINE_CHARS_MAX = 96
 RECEIVERS = {  # how the pages call an object of the class
@@ -211,9 +213,18 @@ def arguments(spec: ast.arguments) -> list[str]:
 
 
 def argument(arg: ast.arg, default: ast.expr | None) -> str:
-    kind = f": {ast.unparse(arg.annotation)}" if arg.annotation else ""
+    kind = f": {CHOICE.sub(words, ast.unparse(arg.annotation))}" if arg.annotation else ""
     value = f" = {written(default)}" if default is not None else ""
     return f"{arg.arg}{kind}{value}"
+
+
+def words(choice: re.Match[str]) -> str:
+    """A choice with the words that there are instead of its name."""
+    allowed = ", ".join(
+        f'"{word}"'
+        for word in get_args(getattr(topic, choice[0], getattr(replies, choice[0], None)))
+    )
+    return f"Literal[{allowed}]" if allowed else choice[0].replace("'", '"')
 
 
 def written(default: ast.expr) -> str:

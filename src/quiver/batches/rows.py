@@ -6,7 +6,6 @@ message is refused where its sender stands; `pack` trusts its rows and only turn
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +15,7 @@ from quiver import limits
 from quiver.batches import schema
 from quiver.batches.bounds import check_bytes, check_rows
 from quiver.errors import InvalidRequest, MessageTooLarge
-from quiver.model.units import milliseconds
+from quiver.model.units import Duration, milliseconds
 from quiver.tracing import carried
 
 CONTENT_TYPE: Final = "content-type"
@@ -55,8 +54,8 @@ def make_row(
     key: str | None = None,
     headers: Mapping[str, str] | None = None,
     priority: int = 0,
-    delay: float | str | timedelta | None = None,
-    ttl: float | str | timedelta | None = None,
+    delay: Duration | None = None,
+    ttl: Duration | None = None,
     dedup_id: str | None = None,
 ) -> Row:
     """Check one message; bytes and text are sent as they are, anything else as JSON."""
@@ -196,7 +195,7 @@ def _check_priority(priority: int) -> None:
         raise InvalidRequest(f"priority must be between 0 and {limits.PRIORITY_MAX}")
 
 
-def _ttl_ms(ttl: float | str | timedelta) -> int:
+def _ttl_ms(ttl: Duration) -> int:
     ttl_ms = milliseconds(ttl, "ttl")
     if ttl_ms == 0:
         raise InvalidRequest("ttl must be more than 0: a message with no life is never delivered")

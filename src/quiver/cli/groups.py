@@ -67,9 +67,13 @@ def create(
     data: Data = DATA,
 ) -> None:
     """Make a group before its first receive, to choose where it starts."""
+    from quiver.client.arguments import choice
+    from quiver.model.topic import Guarantee
+
+    chosen = choice(guarantee, "guarantee", Guarantee)
     with directory.opened(data) as queue:
         directory.require_topic(queue, topic, data)
-        queue.create_group(topic, group, start=position(start), guarantee=guarantee)
+        queue.create_group(topic, group, start=position(start), guarantee=chosen)
     _done(topic, group, f"Created group {group} of {topic}, from {start}, {guarantee}.",
           as_json=as_json, created=True)  # fmt: skip
 

@@ -219,7 +219,7 @@ def alter(
         "dead_letter": dead_letter, "retry": retry, "dedup_window": dedup_window,
         "max_backlog": _count_or_none(max_backlog, "--max-backlog"), "compression": compression,
     }  # fmt: skip
-    changes = {
+    changes: Any = {
         key: None if value == NONE else value for key, value in given.items() if value is not None
     }
     if not changes:

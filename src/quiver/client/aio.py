@@ -9,14 +9,16 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
 from quiver import limits
 from quiver.batches.rows import make_row
-from quiver.client import arguments
+from quiver.client import arguments, sync
+from quiver.client.arguments import PositionLike, TopicChanges
 from quiver.client.flows import Flow, Flows
 from quiver.client.loading import send_batches
 from quiver.client.membership import Membership
@@ -36,13 +38,14 @@ from quiver.client.scanning import Scan
 from quiver.client.steps import Pause, Work
 from quiver.client.stock import GIVEN_UP, Stock
 from quiver.client.transaction import Collected, Settleable
+from quiver.client.twins import explained_by
 from quiver.errors import QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Durability, Published, Sealed
 from quiver.model.stats import GroupStats, Overview, TopicStats
-from quiver.model.topic import Retry, TopicPolicy
-from quiver.model.units import milliseconds
+from quiver.model.topic import Compression, Guarantee, Order, Retry, RetryKind, TopicPolicy
+from quiver.model.units import Duration, Moment, milliseconds
 from quiver.node.tickets import Ticket
 
 T = TypeVar("T")
@@ -96,6 +99,7 @@ def _close_unwanted(opening: Future[tuple[Flows, Callable[[], None]]]) -> None:
 _run = run  # where an argument has that name
 
 
+@explained_by(sync.Queue)
 class AsyncQueue:
     """A queue in a directory. Tasks may share one; it is an async context manager."""
 
@@ -148,17 +152,17 @@ class AsyncQueue:
         topic: str,
         *,
         partitions: int = 1,
-        order: str = "none",
+        order: Order = "none",
         fair: bool = False,
-        partition_by: str | list[str] = "hash",
-        retention: str | float = "settled",
+        partition_by: Literal["hash", "round-robin"] | list[str] = "hash",
+        retention: str | float | timedelta = "settled",
         keep_unsettled: bool = True,
         max_attempts: int | None = None,
         dead_letter: str | None = None,
-        retry: Retry | str | float | None = None,
-        dedup_window: float | str = 300,
+        retry: Retry | RetryKind | Duration | None = None,
+        dedup_window: Duration = 300,
         max_backlog: int | None = None,
-        compression: str | None = None,
+        compression: Compression | None = None,
         ledger: bool = True,
         labels: Mapping[str, str] | None = None,
     ) -> None:
@@ -172,12 +176,12 @@ class AsyncQueue:
         )  # fmt: skip
         await run(self._flows.create_topic(topic, policy))
 
-    async def alter_topic(self, topic: str, **changes: Any) -> None:
+    async def alter_topic(self, topic: str, **changes: Unpack[TopicChanges]) -> None:
         """Change a topic's policy. Takes the arguments of `create_topic`, those that shall change.
 
         `partitions`, `order`, `fair`, `partition_by` and `ledger` stay as they are.
         """
-        await run(self._flows.alter_topic(topic, changes))
+        await run(self._flows.alter_topic(topic, dict(changes)))
 
     async def delete_topic(self, topic: str) -> None:
         """Forget a topic, its groups and its messages."""
@@ -231,8 +235,8 @@ class AsyncQueue:
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
-        delay: float | str | None = None,
-        ttl: float | str | None = None,
+        delay: Duration | None = None,
+        ttl: Duration | None = None,
         dedup_id: str | None = None,
         durability: Durability | None = None,
     ) -> Sent:
@@ -272,7 +276,7 @@ class AsyncQueue:
         self,
         topic: str,
         *,
-        linger: float | str = 0.005,
+        linger: Duration = 0.005,
         max_messages: int = limits.PRODUCER_ROWS,
         max_bytes: int = limits.PRODUCER_BYTES,
         durability: Durability | None = None,
@@ -320,8 +324,8 @@ class AsyncQueue:
         group: str = "default",
         *,
         max_messages: int = 1,
-        lease: float | str = 30,
-        wait: float | str = 0,
+        lease: Duration = 30,
+        wait: Duration = 0,
         consumer: str = "",
     ) -> list[AsyncDelivery]:
         """Lease up to `max_messages` for `lease`, waiting up to `wait` for the first."""
@@ -337,7 +341,7 @@ class AsyncQueue:
         group: str = "default",
         *,
         prefetch: int = 100,
-        lease: float | str = 30,
+        lease: Duration = 30,
         keep: bool = False,
         consumer: str = "",
     ) -> "AsyncConsumer":
@@ -355,8 +359,8 @@ class AsyncQueue:
         group: str = "default",
         *,
         max_messages: int = 10_000,
-        lease: float | str = 30,
-        wait: float | str = 0,
+        lease: Duration = 30,
+        wait: Duration = 0,
         consumer: str = "",
     ) -> AsyncDeliveryBatch:
         """`receive` as an Arrow table, settled by row mask."""
@@ -372,12 +376,12 @@ class AsyncQueue:
         await self._settle("ack", deliveries)
 
     async def nack(
-        self, deliveries: Settleable, *, delay: float | str | None = None, reason: str = ""
+        self, deliveries: Settleable, *, delay: Duration | None = None, reason: str = ""
     ) -> None:
         """These failed: deliver them again after `delay`, or after what the retry policy says."""
         await self._settle("nack", deliveries, delay=delay, reason=reason)
 
-    async def extend(self, deliveries: Settleable, lease: float | str) -> None:
+    async def extend(self, deliveries: Settleable, lease: Duration) -> None:
         """Hold these for `lease` from now."""
         await self._settle("extend", deliveries, lease=lease)
 
@@ -401,9 +405,9 @@ class AsyncQueue:
         self,
         topic: str,
         *,
-        start: Any = None,
+        start: PositionLike | None = None,
         offset: int | None = None,
-        end: Any = None,
+        end: PositionLike | None = None,
         partition: int | None = None,
     ) -> AsyncIterator[Record]:
         """Replay what the topic holds now, oldest first, without a group and without a lease."""
@@ -419,9 +423,9 @@ class AsyncQueue:
         self,
         topic: str,
         *,
-        start: Any = None,
+        start: PositionLike | None = None,
         offset: int | None = None,
-        end: Any = None,
+        end: PositionLike | None = None,
         partition: int | None = None,
     ) -> AsyncIterator[pa.Table]:
         """`read` as Arrow tables, each of a bounded size."""
@@ -436,9 +440,9 @@ class AsyncQueue:
         self,
         topic: str,
         *,
-        start: Any = None,
+        start: PositionLike | None = None,
         offset: int | None = None,
-        end: Any = None,
+        end: PositionLike | None = None,
         partition: int | None = None,
     ) -> dict[int, tuple[int, int]]:
         """Where a `read` of the same arguments begins and ends: by partition, first and end offset."""
@@ -452,7 +456,7 @@ class AsyncQueue:
     # -- the ledger --------------------------------------------------------------------------------
 
     async def ledger(
-        self, topic: str | None = None, *, start: Any = None, end: Any = None
+        self, topic: str | None = None, *, start: Moment | None = None, end: Moment | None = None
     ) -> pa.Table:
         """What happened to messages, oldest first: of a topic or of all, from `start` up to `end`.
 
@@ -461,7 +465,7 @@ class AsyncQueue:
         return await run(self._flows.ledger(topic, start, end))
 
     async def ledger_reader(
-        self, topic: str | None = None, *, start: Any = None, end: Any = None
+        self, topic: str | None = None, *, start: Moment | None = None, end: Moment | None = None
     ) -> pa.RecordBatchReader:
         """`ledger` a part at a time, as Arrow's own reader, for more than fits into memory."""
         return await run(self._flows.ledger_reader(topic, start, end))
@@ -477,8 +481,8 @@ class AsyncQueue:
         topic: str,
         group: str,
         *,
-        start: Any = "earliest",
-        guarantee: str = "at-least-once",
+        start: PositionLike = "earliest",
+        guarantee: Guarantee = "at-least-once",
     ) -> None:
         """Make a group before its first receive, to choose where it starts and its guarantee."""
         await run(self._flows.create_group(topic, group, start, guarantee))
@@ -491,7 +495,9 @@ class AsyncQueue:
         """The groups of a topic and what they are doing."""
         return (await self.stats(topic)).groups
 
-    async def seek(self, topic: str, group: str, to: Any, *, partition: int | None = None) -> None:
+    async def seek(
+        self, topic: str, group: str, to: PositionLike, *, partition: int | None = None
+    ) -> None:
         """Put a group at "earliest", "latest", an offset or a time; its leases end."""
         await run(self._flows.seek(topic, group, to, partition))
 
@@ -504,7 +510,7 @@ class AsyncQueue:
         await run(self._flows.pause(topic, group, False))
 
     async def join(
-        self, topic: str, group: str, member: str, *, session: float | str = 30
+        self, topic: str, group: str, member: str, *, session: Duration = 30
     ) -> "AsyncMember":
         """Become a member of a group that shares out whole partitions, instead of leasing messages."""
         return AsyncMember(await run(Membership.open(self._flows, topic, group, member, session)))
@@ -567,6 +573,7 @@ class AsyncTransaction(Collected):
             await run(self.commit())
 
 
+@explained_by(sync.Producer)
 class AsyncProducer:
     """`sync.Producer` for one event loop: `send` waits only when too much is unconfirmed."""
 
@@ -600,8 +607,8 @@ class AsyncProducer:
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
-        delay: float | str | None = None,
-        ttl: float | str | None = None,
+        delay: Duration | None = None,
+        ttl: Duration | None = None,
         dedup_id: str | None = None,
     ) -> None:
         """Collect one message."""
@@ -657,6 +664,7 @@ class AsyncProducer:
         await self.aclose()
 
 
+@explained_by(sync.Member)
 class AsyncMember:
     """`sync.Member`, awaited."""
 
@@ -673,7 +681,7 @@ class AsyncMember:
         """Grows with every change of members."""
         return self._membership.generation
 
-    async def fetch(self, *, max_messages: int = 1_000, wait: float | str = 0) -> list[Record]:
+    async def fetch(self, *, max_messages: int = 1_000, wait: Duration = 0) -> list[Record]:
         """The next messages of its partitions. Lets go first of partitions that others shall have."""
         return await run(self._membership.fetch(max_messages, wait))
 
@@ -701,6 +709,7 @@ class AsyncMember:
         await self.leave()
 
 
+@explained_by(sync.Consumer)
 class AsyncConsumer:
     """`Consumer`, awaited."""
 
@@ -714,7 +723,7 @@ class AsyncConsumer:
         self._task: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
 
-    async def get(self, *, wait: float | str | None = None) -> AsyncDelivery | None:
+    async def get(self, *, wait: Duration | None = None) -> AsyncDelivery | None:
         """The next message; None if none came within `wait` (None: for ever) or it was closed."""
         if self._task is None:
             raise QueueClosed("the consumer is not open; use `async with queue.consumer(…)`")

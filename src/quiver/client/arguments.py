@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 from dataclasses import fields
-from datetime import datetime
-from typing import Any, Final, get_args
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from quiver import limits
 from quiver.errors import InvalidRequest
@@ -22,13 +22,30 @@ from quiver.model.topic import (
     argument_of,
     how_to_change,
 )
-from quiver.model.units import milliseconds, size_bytes, timestamp_ms
+from quiver.model.units import Duration, milliseconds, size_bytes, timestamp_ms
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 MESSAGE_ID: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 POSITIONS: Final = 'a position is "earliest", "latest", an offset (int) or a time'
 DEAD_LETTER_SUFFIX: Final = ".dlq"
 SHADOWED: Final = {"retention": "retention_", "retry": "retry_"}  # as `policy` calls them
+PositionLike: TypeAlias = (
+    Literal["earliest", "latest"] | int | str | datetime
+)  # an int is an offset
+
+
+class TopicChanges(TypedDict, total=False):
+    """What `alter_topic` can change; the meaning of each is that of `create_topic`."""
+
+    retention: str | float | timedelta
+    keep_unsettled: bool
+    max_attempts: int | None
+    dead_letter: str | None
+    retry: Retry | RetryKind | Duration | None
+    dedup_window: Duration
+    max_backlog: int | None
+    compression: Compression | None
+    labels: Mapping[str, str] | None
 
 
 def name(value: Any, what: str) -> str:
@@ -175,8 +192,8 @@ def retry(value: Any) -> Retry:
 
 def make_retry(
     kind: RetryKind = "exponential",
-    base: float | str = 1.0,
-    cap: float | str = "5m",
+    base: Duration = 1.0,
+    cap: Duration = "5m",
     *,
     jitter: bool = True,
 ) -> Retry:
@@ -184,6 +201,13 @@ def make_retry(
 
     With jitter each wait is drawn between half of the step and all of it, so that messages that
     failed together do not all come back together.
+
+    Args:
+        kind: "fixed" (base, base, …), "linear" (base, 2 base, …) or "exponential" (base, 2 base, 4
+            base, …).
+        base: The first wait.
+        cap: No wait is longer.
+        jitter: Whether each wait is drawn between half of it and all of it.
     """
     if not isinstance(jitter, bool):
         raise InvalidRequest("jitter must be True or False")

@@ -15,7 +15,7 @@ from quiver.client.remote.address import Address, is_address, parse
 from quiver.client.sync import Queue
 from quiver.errors import InvalidRequest
 from quiver.model.replies import Durability
-from quiver.model.units import milliseconds
+from quiver.model.units import Duration, milliseconds
 from quiver.node.cache import BatchCache
 from quiver.node.clock import SystemClock
 from quiver.node.engine import Engine
@@ -39,20 +39,23 @@ def connect(
     url: str | os.PathLike[str],
     *,
     durability: Durability = "disk",
-    ledger_retention: float | str = "30d",
+    ledger_retention: Duration = "30d",
     read_only: bool = False,
 ) -> Queue:
     """Open the queue in a directory, made if it is not there, or the one of a node.
 
-    One process owns a directory at a time; many share a node: `"quiver://host:7070"`, with further
-    nodes after commas, `quivers://` with TLS, and a token before an `@` or in QUIVER_TOKEN.
+    One process owns a directory at a time; any number of them share a node.
 
-    With `durability="memory"` nothing waits for the disk: fast, and lost if the machine goes down.
-    What the ledger tells is kept for `ledger_retention`.
-
-    With `read_only=True` a directory is read without owning it, by any number of processes, while
-    nobody or another one owns it: what is confirmed there is seen, and no file is changed. Verbs
-    that would change something are refused, also for a node.
+    Args:
+        url: A directory such as "data/", or the address of a node: "quiver://host:7070", with
+            further nodes after commas, "quivers://" with TLS, and a token before an "@" or in the
+            variable QUIVER_TOKEN.
+        durability: What sends get unless they say otherwise: "disk", or "memory", where nothing
+            waits for the disk: fast, and lost if the machine goes down.
+        ledger_retention: How long the ledger of a directory is kept.
+        read_only: Read a directory without owning it, also while another process does: what is
+            confirmed there is seen, and no file is changed. Verbs that would change something raise
+            ReadOnly, also for a node.
     """
     return Queue(*_opening(url, durability, ledger_retention, read_only=read_only)())
 
@@ -61,15 +64,22 @@ def connect_async(
     url: str | os.PathLike[str],
     *,
     durability: Durability = "disk",
-    ledger_retention: float | str = "30d",
+    ledger_retention: Duration = "30d",
     read_only: bool = False,
 ) -> AsyncQueue:
-    """`connect` for event loops: `async with quiver.connect_async("data/") as queue: …`."""
+    """`connect` for event loops: `async with quiver.connect_async("data/") as queue: …`.
+
+    Args:
+        url: As for `connect`.
+        durability: As for `connect`.
+        ledger_retention: As for `connect`.
+        read_only: As for `connect`.
+    """
     return AsyncQueue(_opening(url, durability, ledger_retention, read_only=read_only))
 
 
 def _opening(
-    url: Any, durability: Durability, ledger_retention: float | str, *, read_only: bool
+    url: Any, durability: Durability, ledger_retention: Duration, *, read_only: bool
 ) -> Callable[[], tuple[Flows, Callable[[], None]]]:
     """What opens the queue, after its arguments are checked."""
     arguments.choice(durability, "durability", Durability)

@@ -23,6 +23,10 @@ def once(connection: Any, delivery: Leased) -> bool:
 
     Marks are rows of the table `quiver_once`, which is made if it is missing. Delete those that are
     older than any redelivery or redrive you expect.
+
+    Args:
+        connection: A DB-API connection to SQLite or PostgreSQL, in a transaction of yours.
+        delivery: The message.
     """
     module = sys.modules[type(connection).__module__.partition(".")[0]]
     mark = MARKS.get(getattr(module, "paramstyle", ""))

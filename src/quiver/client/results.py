@@ -9,8 +9,10 @@ from typing import Any, Final
 import msgspec
 import pyarrow as pa
 
+from quiver.client.twins import explained_by
 from quiver.errors import InvalidRequest
 from quiver.model.replies import Durability, Origin, Placed
+from quiver.model.units import Duration
 from quiver.node.receipts import Receipt, text
 
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -198,19 +200,33 @@ class Delivery(Leased):
         """Done with it."""
         self._settle("ack", [self])
 
-    def nack(self, *, delay: float | str | None = None, reason: str = "") -> None:
-        """Failed: deliver it again after `delay`, or after what the topic's retry policy says."""
+    def nack(self, *, delay: Duration | None = None, reason: str = "") -> None:
+        """Failed: deliver it again after `delay`, or after what the topic's retry policy says.
+
+        Args:
+            delay: How long until then; None for what the topic's retry policy says.
+            reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
+        """
         self._settle("nack", [self], delay=delay, reason=reason)
 
-    def extend(self, lease: float | str) -> None:
-        """Hold it for `lease` from now."""
+    def extend(self, lease: Duration) -> None:
+        """Hold it for `lease` from now.
+
+        Args:
+            lease: How long from now on; more than 0, at most 7 days.
+        """
         self._settle("extend", [self], lease=lease)
 
     def dead_letter(self, *, reason: str = "") -> None:
-        """Give it up: move it to the dead-letter topic."""
+        """Give it up: move it to the dead-letter topic.
+
+        Args:
+            reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
+        """
         self._settle("dead_letter", [self], reason=reason)
 
 
+@explained_by(Delivery)
 class AsyncDelivery(Leased):
     """`Delivery`, awaited."""
 
@@ -220,11 +236,11 @@ class AsyncDelivery(Leased):
         """Done with it."""
         await self._settle("ack", [self])
 
-    async def nack(self, *, delay: float | str | None = None, reason: str = "") -> None:
+    async def nack(self, *, delay: Duration | None = None, reason: str = "") -> None:
         """Failed: deliver it again after `delay`, or after what the topic's retry policy says."""
         await self._settle("nack", [self], delay=delay, reason=reason)
 
-    async def extend(self, lease: float | str) -> None:
+    async def extend(self, lease: Duration) -> None:
         """Hold it for `lease` from now."""
         await self._settle("extend", [self], lease=lease)
 
@@ -256,22 +272,43 @@ class DeliveryBatch(LeasedTable):
     """What `receive_arrow` gives. A mask is a list or Arrow array of booleans, one a row."""
 
     def ack(self, mask: Any = None) -> None:
-        """Done with the chosen rows, or all."""
+        """Done with the chosen rows, or all.
+
+        Args:
+            mask: A list or Arrow array of booleans, one for each row; None for all rows.
+        """
         self._settle("ack", self, mask)
 
-    def nack(self, mask: Any = None, *, delay: float | str | None = None, reason: str = "") -> None:
-        """Failed: deliver the chosen rows again."""
+    def nack(self, mask: Any = None, *, delay: Duration | None = None, reason: str = "") -> None:
+        """Failed: deliver the chosen rows again.
+
+        Args:
+            mask: A list or Arrow array of booleans, one for each row; None for all rows.
+            delay: How long until then; None for what the topic's retry policy says.
+            reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
+        """
         self._settle("nack", self, mask, delay=delay, reason=reason)
 
-    def extend(self, lease: float | str, mask: Any = None) -> None:
-        """Hold the chosen rows for `lease` from now."""
+    def extend(self, lease: Duration, mask: Any = None) -> None:
+        """Hold the chosen rows for `lease` from now.
+
+        Args:
+            lease: How long from now on; more than 0, at most 7 days.
+            mask: A list or Arrow array of booleans, one for each row; None for all rows.
+        """
         self._settle("extend", self, mask, lease=lease)
 
     def dead_letter(self, mask: Any = None, *, reason: str = "") -> None:
-        """Give the chosen rows up."""
+        """Give the chosen rows up.
+
+        Args:
+            mask: A list or Arrow array of booleans, one for each row; None for all rows.
+            reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
+        """
         self._settle("dead_letter", self, mask, reason=reason)
 
 
+@explained_by(DeliveryBatch)
 class AsyncDeliveryBatch(LeasedTable):
     """`DeliveryBatch`, awaited."""
 
@@ -282,12 +319,12 @@ class AsyncDeliveryBatch(LeasedTable):
         await self._settle("ack", self, mask)
 
     async def nack(
-        self, mask: Any = None, *, delay: float | str | None = None, reason: str = ""
+        self, mask: Any = None, *, delay: Duration | None = None, reason: str = ""
     ) -> None:
         """Failed: deliver the chosen rows again."""
         await self._settle("nack", self, mask, delay=delay, reason=reason)
 
-    async def extend(self, lease: float | str, mask: Any = None) -> None:
+    async def extend(self, lease: Duration, mask: Any = None) -> None:
         """Hold the chosen rows for `lease` from now."""
         await self._settle("extend", self, mask, lease=lease)
 

@@ -3,15 +3,17 @@
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
+from datetime import timedelta
 from threading import Condition, RLock, Thread
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
 from quiver import limits
 from quiver.batches.rows import make_row
 from quiver.client import arguments
+from quiver.client.arguments import PositionLike, TopicChanges
 from quiver.client.flows import Flows
 from quiver.client.loading import send_batches
 from quiver.client.membership import Membership
@@ -36,8 +38,8 @@ from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Durability, Published, Sealed
 from quiver.model.stats import GroupStats, Overview, TopicStats
-from quiver.model.topic import Retry, TopicPolicy
-from quiver.model.units import milliseconds
+from quiver.model.topic import Compression, Guarantee, Order, Retry, RetryKind, TopicPolicy
+from quiver.model.units import Duration, Moment, milliseconds
 from quiver.node.tickets import Ticket
 
 T = TypeVar("T")
@@ -98,21 +100,48 @@ class Queue:
         topic: str,
         *,
         partitions: int = 1,
-        order: str = "none",
+        order: Order = "none",
         fair: bool = False,
-        partition_by: str | list[str] = "hash",
-        retention: str | float = "settled",
+        partition_by: Literal["hash", "round-robin"] | list[str] = "hash",
+        retention: str | float | timedelta = "settled",
         keep_unsettled: bool = True,
         max_attempts: int | None = None,
         dead_letter: str | None = None,
-        retry: Retry | str | float | None = None,
-        dedup_window: float | str = 300,
+        retry: Retry | RetryKind | Duration | None = None,
+        dedup_window: Duration = 300,
         max_backlog: int | None = None,
-        compression: str | None = None,
+        compression: Compression | None = None,
         ledger: bool = True,
         labels: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a topic; the same call again changes nothing, a different one is refused."""
+        """Make a topic; the same call again changes nothing, a different one is refused.
+
+        Args:
+            topic: Its name: 1 to 255 letters, digits, '.', '_' or '-'.
+            partitions: How many, 1 to 1,024; more of them are read in parallel by members and by
+                Spark.
+            order: "none" (as ready), "key" (each key in order, one at a time) or "partition"
+                (strict order).
+            fair: Keys, and tenants before a '/' in them, take turns.
+            partition_by: "hash" of the key, "round-robin", or a sorted list of the keys at which
+                partitions begin.
+            retention: What is kept after all groups have settled it: "settled" (nothing),
+                "forever", a duration, a size such as "10GB", "compact" (the newest of each key), or
+                some of these three: "7d, 10GB".
+            keep_unsettled: False lets a time or size of `retention` also drop what is not settled.
+            max_attempts: After so many failures a message becomes a dead letter, 1 to 1,000,000;
+                None for never.
+            dead_letter: The topic where dead letters go; None for `<topic>.dlq` if there is a
+                `max_attempts`.
+            retry: How long failed messages wait: `quiver.retry(…)`, "fixed", "linear",
+                "exponential", or a duration; None for not at all.
+            dedup_window: How long a `dedup_id` is remembered.
+            max_backlog: Unsettled messages it may hold; past that a send gets QueueFull. None for
+                no limit.
+            compression: "lz4" or "zstd" for batches in the log; None for none.
+            ledger: Whether what happens to its messages is written down, for `trace` and `ledger`.
+            labels: Names and values (str) that are kept with it, with 256 KiB in all.
+        """
         policy = arguments.policy(
             arguments.name(topic, "topic"), partitions=partitions, order=order, fair=fair,
             partition_by=partition_by, retention_=retention, keep_unsettled=keep_unsettled,
@@ -122,15 +151,24 @@ class Queue:
         )  # fmt: skip
         run(self._flows.create_topic(topic, policy))
 
-    def alter_topic(self, topic: str, **changes: Any) -> None:
+    def alter_topic(self, topic: str, **changes: Unpack[TopicChanges]) -> None:
         """Change a topic's policy. Takes the arguments of `create_topic`, those that shall change.
 
         `partitions`, `order`, `fair`, `partition_by` and `ledger` stay as they are.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            changes: What shall be different: `retention`, `keep_unsettled`, `max_attempts`,
+                `dead_letter`, `retry`, `dedup_window`, `max_backlog`, `compression`, `labels`.
         """
-        run(self._flows.alter_topic(topic, changes))
+        run(self._flows.alter_topic(topic, dict(changes)))
 
     def delete_topic(self, topic: str) -> None:
-        """Forget a topic, its groups and its messages."""
+        """Forget a topic, its groups and its messages.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+        """
         run(self._flows.delete_topic(topic))
 
     def topics(self) -> list[str]:
@@ -138,11 +176,19 @@ class Queue:
         return run(self._flows.topics())
 
     def policy(self, topic: str) -> TopicPolicy:
-        """What a topic was made with, or altered to."""
+        """What a topic was made with, or altered to.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+        """
         return run(self._flows.policy(topic))
 
     def stats(self, topic: str) -> TopicStats:
-        """What a topic and its groups are doing."""
+        """What a topic and its groups are doing.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+        """
         return run(self._flows.stats(topic))
 
     def overview(self) -> Overview:
@@ -150,18 +196,29 @@ class Queue:
         return run(self._flows.overview())
 
     def purge(self, topic: str) -> int:
-        """Drop every message of a topic; return how many were unsettled."""
+        """Drop every message of a topic; return how many were unsettled.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+        """
         return run(self._flows.purge(topic))
 
     def compact(self, topic: str) -> int:
         """Drop now what newer messages of the same key have superseded; return how many.
 
         A topic with `retention="compact"` does this by itself, now and then.
+
+        Args:
+            topic: Its name; it has `retention="compact"`.
         """
         return run(self._flows.compact(topic))
 
     def segments(self, topic: str) -> Sealed:
-        """The Parquet files of a topic, for other programs to read, and what is in none of them."""
+        """The Parquet files of a topic, for other programs to read, and what is in none of them.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+        """
         return run(self._flows.segments(topic))
 
     def seal(self) -> None:
@@ -181,12 +238,25 @@ class Queue:
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
-        delay: float | str | None = None,
-        ttl: float | str | None = None,
+        delay: Duration | None = None,
+        ttl: Duration | None = None,
         dedup_id: str | None = None,
         durability: Durability | None = None,
     ) -> Sent:
-        """Send one message; when this returns it is stored. Sends of several threads share a sync."""
+        """Send one message; when this returns it is stored. Sends of several threads share a sync.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            body: bytes, or str as UTF-8; anything else is sent as JSON. At most 16 MiB.
+            key: What order, fairness and partitions go by; 1 to 1,024 bytes, or None.
+            headers: Names and values, both str; at most 64, with 2 MiB in all.
+            priority: 0 (the default) to 9, which goes first.
+            delay: Not delivered before this has passed; at most a century. None for at once.
+            ttl: Not delivered after this has passed; more than 0. None for no end.
+            dedup_id: Stored once within the topic's `dedup_window`; 1 to 256 bytes, or None.
+            durability: "disk" (synced before this returns) or "memory"; None for what `connect` was
+                told.
+        """
         row = make_row(
             body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
             dedup_id=dedup_id,
@@ -200,7 +270,15 @@ class Queue:
         *,
         durability: Durability | None = None,
     ) -> SentBatch:
-        """Send many messages, all or none. Arrow data needs a `body` column; others as in `Message`."""
+        """Send many messages, all or none. Arrow data needs a `body` column; others as in `Message`.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            messages: Message objects, bare bodies, or Arrow data with a `body` column; at least
+                one, at most 1,000,000 of 64 MiB in all.
+            durability: "disk" (synced before this returns) or "memory"; None for what `connect` was
+                told.
+        """
         return run(self._flows.send_batch(topic, messages, durability))
 
     def send_batches(
@@ -215,6 +293,13 @@ class Queue:
 
         What an earlier call with this name has stored is skipped, so the same input can be sent
         again after a failure: nothing is lost or doubled.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            batches: Each as `send_batch` takes it; all or none of it is stored.
+            name: What this sequence of batches is called, the same whenever it is sent again.
+            durability: "disk" (synced before this returns) or "memory"; None for what `connect` was
+                told.
         """
         return run(send_batches(self._flows, topic, batches, name, durability))
 
@@ -222,7 +307,7 @@ class Queue:
         self,
         topic: str,
         *,
-        linger: float | str = 0.005,
+        linger: Duration = 0.005,
         max_messages: int = limits.PRODUCER_ROWS,
         max_bytes: int = limits.PRODUCER_BYTES,
         durability: Durability | None = None,
@@ -232,6 +317,15 @@ class Queue:
 
         With a `name` it is idempotent: its batches are numbered, and a producer that opens the
         name again knows how many messages are stored (`sequence`) and fences the one before.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            linger: How long the first message of a batch waits for others; at most a minute.
+            max_messages: A batch with so many is sent at once.
+            max_bytes: So is one with so many bytes.
+            durability: "disk" (synced before this returns) or "memory"; None for what `connect` was
+                told.
+            name: Makes it idempotent, under this name; None for a producer without memory.
         """
         seconds = milliseconds(linger, "linger", max_seconds=60) / 1000
         outbox = run(open_outbox(self._flows, topic, max_messages, max_bytes, durability, name))
@@ -243,6 +337,11 @@ class Queue:
         """Store messages, as `send_batch` takes them, where nobody gets them before `publish`.
 
         They wait in the topic `<topic>.staged`, for a day.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            messages: Message objects, bare bodies, or Arrow data with a `body` column; at least
+                one, at most 1,000,000 of 64 MiB in all.
         """
         return run(self._flows.stage(topic, messages))
 
@@ -253,15 +352,32 @@ class Queue:
 
         Each batch of an application is published once: the same or an older one again changes
         nothing. Batches are numbered in a `run`, and another run under the same name is refused.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            staged: What `stage` has returned, in the order in which it shall be.
+            application: Who publishes; a name as topics have.
+            batch: The batch's number, from 0 on; it only grows.
+            run: Who numbers the batches; at most 1,000 characters.
         """
         return _run(self._flows.publish(topic, staged, application, batch, run))
 
     def unstage(self, topic: str, staged: Iterable[Staged]) -> int:
-        """Drop staged messages that will not be published; return how many."""
+        """Drop staged messages that will not be published; return how many.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            staged: What `stage` has returned.
+        """
         return run(self._flows.unstage(topic, staged))
 
     def published(self, topic: str, application: str) -> int | None:
-        """The number of an application's last batch, None if it has published nothing."""
+        """The number of an application's last batch, None if it has published nothing.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            application: Who published.
+        """
         return run(self._flows.published(topic, application))
 
     # -- receiving ---------------------------------------------------------------------------------
@@ -272,11 +388,23 @@ class Queue:
         group: str = "default",
         *,
         max_messages: int = 1,
-        lease: float | str = 30,
-        wait: float | str = 0,
+        lease: Duration = 30,
+        wait: Duration = 0,
         consumer: str = "",
     ) -> list[Delivery]:
-        """Lease up to `max_messages` for `lease`, waiting up to `wait` for the first."""
+        """Lease up to `max_messages` for `lease`, waiting up to `wait` for the first.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            group: The group's name: 1 to 255 letters, digits, '.', '_' or '-'. It is made if it is
+                new.
+            max_messages: The most to lease, 1 to 100,000; fewer come if they have more than 64 MiB.
+            lease: How long they are yours; more than 0, at most 7 days.
+            wait: How long to wait for the first if there is none; at most an hour. 0 for not at
+                all.
+            consumer: A name that is kept with the lease, for those who look; cut at 1,000
+                characters.
+        """
         return run(
             self._flows.receive_messages(
                 Delivery, self._settle, topic, group, max_messages, lease, wait, consumer
@@ -289,13 +417,23 @@ class Queue:
         group: str = "default",
         *,
         prefetch: int = 100,
-        lease: float | str = 30,
+        lease: Duration = 30,
         keep: bool = False,
         consumer: str = "",
     ) -> "Consumer":
         """A consumer that receives up to `prefetch` messages ahead, while you work on the last one.
 
         With `keep` it makes leases longer in the background until messages are settled.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            group: The group's name: 1 to 255 letters, digits, '.', '_' or '-'. It is made if it is
+                new.
+            prefetch: How many may wait to be taken, 1 to 100,000.
+            lease: How long they are yours; more than 0, at most 7 days.
+            keep: Whether leases are made longer in the background until messages are settled.
+            consumer: A name that is kept with the lease, for those who look; cut at 1,000
+                characters.
         """
         stock: Stock[Delivery] = Stock(prefetch, lease, keep=keep)
         run(self._flows.policy(topic))  # it is there
@@ -308,11 +446,23 @@ class Queue:
         group: str = "default",
         *,
         max_messages: int = 10_000,
-        lease: float | str = 30,
-        wait: float | str = 0,
+        lease: Duration = 30,
+        wait: Duration = 0,
         consumer: str = "",
     ) -> DeliveryBatch:
-        """`receive` as an Arrow table, settled by row mask."""
+        """`receive` as an Arrow table, settled by row mask.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            group: The group's name: 1 to 255 letters, digits, '.', '_' or '-'. It is made if it is
+                new.
+            max_messages: The most to lease, 1 to 100,000; fewer come if they have more than 64 MiB.
+            lease: How long they are yours; more than 0, at most 7 days.
+            wait: How long to wait for the first if there is none; at most an hour. 0 for not at
+                all.
+            consumer: A name that is kept with the lease, for those who look; cut at 1,000
+                characters.
+        """
         return run(
             self._flows.receive_table(
                 DeliveryBatch, self._settle_table, topic, group, max_messages, lease, wait, consumer
@@ -320,21 +470,41 @@ class Queue:
         )
 
     def ack(self, deliveries: Settleable) -> None:
-        """Done with these: one or many deliveries or receipts, one entry in the log."""
+        """Done with these: one or many deliveries or receipts, one entry in the log.
+
+        Args:
+            deliveries: One or many deliveries or receipts (str).
+        """
         self._settle("ack", deliveries)
 
     def nack(
-        self, deliveries: Settleable, *, delay: float | str | None = None, reason: str = ""
+        self, deliveries: Settleable, *, delay: Duration | None = None, reason: str = ""
     ) -> None:
-        """These failed: deliver them again after `delay`, or after what the retry policy says."""
+        """These failed: deliver them again after `delay`, or after what the retry policy says.
+
+        Args:
+            deliveries: One or many deliveries or receipts (str).
+            delay: How long until then; None for what the topic's retry policy says.
+            reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
+        """
         self._settle("nack", deliveries, delay=delay, reason=reason)
 
-    def extend(self, deliveries: Settleable, lease: float | str) -> None:
-        """Hold these for `lease` from now."""
+    def extend(self, deliveries: Settleable, lease: Duration) -> None:
+        """Hold these for `lease` from now.
+
+        Args:
+            deliveries: One or many deliveries or receipts (str).
+            lease: How long from now on; more than 0, at most 7 days.
+        """
         self._settle("extend", deliveries, lease=lease)
 
     def dead_letter(self, deliveries: Settleable, *, reason: str = "") -> None:
-        """Give these up: move them to the dead-letter topic."""
+        """Give these up: move them to the dead-letter topic.
+
+        Args:
+            deliveries: One or many deliveries or receipts (str).
+            reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
+        """
         self._settle("dead_letter", deliveries, reason=reason)
 
     def _settle(self, action: Any, items: Any, **options: Any) -> None:
@@ -353,15 +523,24 @@ class Queue:
         self,
         topic: str,
         *,
-        start: Any = None,
+        start: PositionLike | None = None,
         offset: int | None = None,
-        end: Any = None,
+        end: PositionLike | None = None,
         partition: int | None = None,
     ) -> Iterator[Record]:
         """Replay what the topic holds now, oldest first, without a group and without a lease.
 
         `start` and `end` are times, or "earliest" and "latest"; `offset` (and an int as `end`)
         counts in each partition. `end` is not included.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            start: A time, "earliest" or "latest"; None for the earliest. Not together with
+                `offset`.
+            offset: The first offset, in each partition.
+            end: A time, an offset (int), "earliest" or "latest", not included; None for what is
+                there now.
+            partition: Its number, for one alone; None for all.
         """
         begin = run(self._flows.read_start(topic, start, offset, end, partition))
         return self._pages(topic, *begin)
@@ -378,12 +557,22 @@ class Queue:
         self,
         topic: str,
         *,
-        start: Any = None,
+        start: PositionLike | None = None,
         offset: int | None = None,
-        end: Any = None,
+        end: PositionLike | None = None,
         partition: int | None = None,
     ) -> Iterator[pa.Table]:
-        """`read` as Arrow tables, each of a bounded size."""
+        """`read` as Arrow tables, each of a bounded size.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            start: A time, "earliest" or "latest"; None for the earliest. Not together with
+                `offset`.
+            offset: The first offset, in each partition.
+            end: A time, an offset (int), "earliest" or "latest", not included; None for what is
+                there now.
+            partition: Its number, for one alone; None for all.
+        """
         scan = Scan(self._flows, *run(self._flows.read_start(topic, start, offset, end, partition)))
         return self._tables(scan)
 
@@ -397,36 +586,68 @@ class Queue:
         self,
         topic: str,
         *,
-        start: Any = None,
+        start: PositionLike | None = None,
         offset: int | None = None,
-        end: Any = None,
+        end: PositionLike | None = None,
         partition: int | None = None,
     ) -> dict[int, tuple[int, int]]:
-        """Where a `read` of the same arguments begins and ends: by partition, first and end offset."""
+        """Where a `read` of the same arguments begins and ends: by partition, first and end offset.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            start: A time, "earliest" or "latest"; None for the earliest. Not together with
+                `offset`.
+            offset: The first offset, in each partition.
+            end: A time, an offset (int), "earliest" or "latest", not included; None for what is
+                there now.
+            partition: Its number, for one alone; None for all.
+        """
         _, starts, ends = run(self._flows.read_start(topic, start, offset, end, partition))
         return {number: (starts[number], ends[number]) for number in starts}
 
     def sql(self, query: str) -> pa.Table:
-        """The answer to one SELECT over topics, as an Arrow table. Needs `quiver-mq[sql]`."""
+        """The answer to one SELECT over topics, as an Arrow table. Needs `quiver-mq[sql]`.
+
+        Args:
+            query: One SELECT of at most 100,000 characters; topics are its tables.
+        """
         return run(ask(self._flows, query))
 
     # -- the ledger --------------------------------------------------------------------------------
 
-    def ledger(self, topic: str | None = None, *, start: Any = None, end: Any = None) -> pa.Table:
+    def ledger(
+        self, topic: str | None = None, *, start: Moment | None = None, end: Moment | None = None
+    ) -> pa.Table:
         """What happened to messages, oldest first: of a topic or of all, from `start` up to `end`.
 
         A row is about `count` messages of a partition, from `offset` on. Both ends are times.
+
+        Args:
+            topic: Only what is about this topic; None for all.
+            start: From this time on; None for all that is kept.
+            end: Up to this time, not included; None for now.
         """
         return run(self._flows.ledger(topic, start, end))
 
     def ledger_reader(
-        self, topic: str | None = None, *, start: Any = None, end: Any = None
+        self, topic: str | None = None, *, start: Moment | None = None, end: Moment | None = None
     ) -> pa.RecordBatchReader:
-        """`ledger` a part at a time, as Arrow's own reader, for more than fits into memory."""
+        """`ledger` a part at a time, as Arrow's own reader, for more than fits into memory.
+
+        Args:
+            topic: Only what is about this topic; None for all.
+            start: From this time on; None for all that is kept.
+            end: Up to this time, not included; None for now.
+        """
         return run(self._flows.ledger_reader(topic, start, end))
 
     def trace(self, message_id: str) -> pa.Table:
-        """The rows of the ledger about one message, wherever it moved; each as if about it alone."""
+        """The rows of the ledger about one message, wherever it moved; each as if about it alone.
+
+        Args:
+            message_id: The `id` of what `send` returned, or of a message. MessageNotFound if there
+                is none.
+        """
         return run(self._flows.trace(message_id))
 
     # -- groups ------------------------------------------------------------------------------------
@@ -436,34 +657,76 @@ class Queue:
         topic: str,
         group: str,
         *,
-        start: Any = "earliest",
-        guarantee: str = "at-least-once",
+        start: PositionLike = "earliest",
+        guarantee: Guarantee = "at-least-once",
     ) -> None:
-        """Make a group before its first receive, to choose where it starts and its guarantee."""
+        """Make a group before its first receive, to choose where it starts and its guarantee.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            group: The group's name: 1 to 255 letters, digits, '.', '_' or '-'.
+            start: "earliest", "latest", an offset (int) or a time.
+            guarantee: "at-least-once", or "at-most-once": settled as soon as it is delivered.
+        """
         run(self._flows.create_group(topic, group, start, guarantee))
 
     def delete_group(self, topic: str, group: str) -> None:
-        """Forget a group and its delivery state."""
+        """Forget a group and its delivery state.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            group: Its name. GroupNotFound if it is not there.
+        """
         run(self._flows.delete_group(topic, group))
 
     def groups(self, topic: str) -> dict[str, GroupStats]:
-        """The groups of a topic and what they are doing."""
+        """The groups of a topic and what they are doing.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+        """
         return self.stats(topic).groups
 
-    def seek(self, topic: str, group: str, to: Any, *, partition: int | None = None) -> None:
-        """Put a group at "earliest", "latest", an offset or a time; its leases end."""
+    def seek(
+        self, topic: str, group: str, to: PositionLike, *, partition: int | None = None
+    ) -> None:
+        """Put a group at "earliest", "latest", an offset or a time; its leases end.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            group: The group's name.
+            to: "earliest", "latest", an offset (int) or a time.
+            partition: Its number, for one alone; None for all.
+        """
         run(self._flows.seek(topic, group, to, partition))
 
     def pause(self, topic: str, group: str) -> None:
-        """Stop deliveries to a group; settling goes on."""
+        """Stop deliveries to a group; settling goes on.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            group: The group's name.
+        """
         run(self._flows.pause(topic, group, True))
 
     def resume(self, topic: str, group: str) -> None:
-        """Go on delivering to a paused group."""
+        """Go on delivering to a paused group.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            group: The group's name.
+        """
         run(self._flows.pause(topic, group, False))
 
-    def join(self, topic: str, group: str, member: str, *, session: float | str = 30) -> "Member":
-        """Become a member of a group that shares out whole partitions, instead of leasing messages."""
+    def join(self, topic: str, group: str, member: str, *, session: Duration = 30) -> "Member":
+        """Become a member of a group that shares out whole partitions, instead of leasing messages.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            group: The group's name: 1 to 255 letters, digits, '.', '_' or '-'.
+            member: This member's name, another for each of them.
+            session: How long it may be silent before it is out; more than 0, at most 7 days.
+        """
         return Member(run(Membership.open(self._flows, topic, group, member, session)))
 
     # -- dead letters ------------------------------------------------------------------------------
@@ -484,6 +747,17 @@ class Queue:
         `where` chooses: a condition in SQL, such as "reason like 'Timeout%'", or a function of a
         message. `rate` is messages a second, `dry_run` only counts, `progress` is told how many it
         were so far. Each step is atomic, so a redrive that is interrupted can be started again.
+
+        Args:
+            topic: The dead-letter topic.
+            where: A condition in SQL such as "reason like 'Timeout%'", or a function of a Record;
+                None for all.
+            to: The topic to move them to, for all its groups; None for where they came from, for
+                the group that gave them up.
+            rate: Messages a second, more than 0; None for as fast as it goes.
+            limit: The most to move, at least 1; None for no limit.
+            dry_run: Only count.
+            progress: A function that is told how many it were so far, after each step.
         """
         target = run(self._flows.target(to))
         flow = move(
@@ -501,7 +775,16 @@ class Queue:
         dry_run: bool = False,
         progress: Callable[[int], None] | None = None,
     ) -> int:
-        """Drop pending messages for all groups; return how many. Arguments as for `redrive`."""
+        """Drop pending messages for all groups; return how many. Arguments as for `redrive`.
+
+        Args:
+            topic: Any topic.
+            where: A condition in SQL such as "reason like 'Timeout%'", or a function of a Record;
+                None for all.
+            limit: The most to drop, at least 1; None for no limit.
+            dry_run: Only count.
+            progress: A function that is told how many it were so far, after each step.
+        """
         flow = move(
             self._flows, topic, Discard, where, limit=limit, dry_run=dry_run, progress=progress
         )
@@ -559,11 +842,21 @@ class Producer:
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
-        delay: float | str | None = None,
-        ttl: float | str | None = None,
+        delay: Duration | None = None,
+        ttl: Duration | None = None,
         dedup_id: str | None = None,
     ) -> None:
-        """Collect one message."""
+        """Collect one message.
+
+        Args:
+            body: bytes, or str as UTF-8; anything else is sent as JSON. At most 16 MiB.
+            key: What order, fairness and partitions go by; 1 to 1,024 bytes, or None.
+            headers: Names and values, both str; at most 64, with 2 MiB in all.
+            priority: 0 (the default) to 9, which goes first.
+            delay: Not delivered before this has passed; at most a century. None for at once.
+            ttl: Not delivered after this has passed; more than 0. None for no end.
+            dedup_id: Stored once within the topic's `dedup_window`; 1 to 256 bytes, or None.
+        """
         row = make_row(
             body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
             dedup_id=dedup_id,
@@ -646,8 +939,14 @@ class Member:
         """Grows with every change of members."""
         return self._membership.generation
 
-    def fetch(self, *, max_messages: int = 1_000, wait: float | str = 0) -> list[Record]:
-        """The next messages of its partitions. Lets go first of partitions that others shall have."""
+    def fetch(self, *, max_messages: int = 1_000, wait: Duration = 0) -> list[Record]:
+        """The next messages of its partitions. Lets go first of partitions that others shall have.
+
+        Args:
+            max_messages: The most to give, 1 to 10,000.
+            wait: How long to wait for the first if there is none; at most an hour. 0 for not at
+                all.
+        """
         return run(self._membership.fetch(max_messages, wait))
 
     def commit(self) -> None:
@@ -694,8 +993,12 @@ class Consumer:
         self._thread = Thread(target=self._work, name="quiver-consumer", daemon=True)
         self._thread.start()
 
-    def get(self, *, wait: float | str | None = None) -> Delivery | None:
-        """The next message; None if none came within `wait` (None: for ever) or it was closed."""
+    def get(self, *, wait: Duration | None = None) -> Delivery | None:
+        """The next message; None if none came within `wait` (None: for ever) or it was closed.
+
+        Args:
+            wait: How long to wait; None for as long as it takes.
+        """
         until = None if wait is None else time.monotonic() + milliseconds(wait, "wait") / 1000
         self._stock.owner.demand()
         with self._lock:

@@ -11,6 +11,7 @@ from quiver.client.flows import Flow, Flows
 from quiver.client.results import Leased, SentBatch
 from quiver.errors import InvalidRequest
 from quiver.model.message import Message
+from quiver.model.units import Duration
 
 Settleable = Leased | str | Iterable[Leased | str]
 
@@ -26,17 +27,32 @@ class Collected:
         self.sent: list[SentBatch] = []  # filled when the transaction is done
 
     def ack(self, deliveries: Settleable) -> None:
-        """Settle these if the transaction is done."""
+        """Settle these if the transaction is done.
+
+        Args:
+            deliveries: One or many deliveries or receipts (str).
+        """
         self._settles += self._flows.settles("ack", deliveries)
 
     def nack(
-        self, deliveries: Settleable, *, delay: float | str | None = None, reason: str = ""
+        self, deliveries: Settleable, *, delay: Duration | None = None, reason: str = ""
     ) -> None:
-        """Give these back if the transaction is done."""
+        """Give these back if the transaction is done.
+
+        Args:
+            deliveries: One or many deliveries or receipts (str).
+            delay: How long until then; None for what the topic's retry policy says.
+            reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
+        """
         self._settles += self._flows.settles("nack", deliveries, delay=delay, reason=reason)
 
     def dead_letter(self, deliveries: Settleable, *, reason: str = "") -> None:
-        """Give these up if the transaction is done."""
+        """Give these up if the transaction is done.
+
+        Args:
+            deliveries: One or many deliveries or receipts (str).
+            reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
+        """
         self._settles += self._flows.settles("dead_letter", deliveries, reason=reason)
 
     def send(
@@ -47,11 +63,22 @@ class Collected:
         key: str | None = None,
         headers: Mapping[str, str] | None = None,
         priority: int = 0,
-        delay: float | str | None = None,
-        ttl: float | str | None = None,
+        delay: Duration | None = None,
+        ttl: Duration | None = None,
         dedup_id: str | None = None,
     ) -> None:
-        """Send this if the transaction is done."""
+        """Send this if the transaction is done.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            body: bytes, or str as UTF-8; anything else is sent as JSON. At most 16 MiB.
+            key: What order, fairness and partitions go by; 1 to 1,024 bytes, or None.
+            headers: Names and values, both str; at most 64, with 2 MiB in all.
+            priority: 0 (the default) to 9, which goes first.
+            delay: Not delivered before this has passed; at most a century. None for at once.
+            ttl: Not delivered after this has passed; more than 0. None for no end.
+            dedup_id: Stored once within the topic's `dedup_window`; 1 to 256 bytes, or None.
+        """
         row = make_row(
             body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
             dedup_id=dedup_id,
@@ -61,7 +88,13 @@ class Collected:
     def send_batch(
         self, topic: str, messages: Iterable[Message | Any] | pa.RecordBatch | pa.Table
     ) -> None:
-        """Send these if the transaction is done."""
+        """Send these if the transaction is done.
+
+        Args:
+            topic: Its name. TopicNotFound if it is not there.
+            messages: Message objects, bare bodies, or Arrow data with a `body` column; at least
+                one, at most 1,000,000 of 64 MiB in all.
+        """
         self._sends.append((arguments.name(topic, "topic"), self._flows.batch_of(messages)))
 
     def commit(self) -> Flow[None]:

@@ -6,10 +6,13 @@ here asks for the time. Errors never repeat a value in full: it may be megabytes
 
 import re
 from datetime import UTC, datetime, timedelta
-from typing import Final, NoReturn
+from typing import Final, NoReturn, TypeAlias
 
 from quiver import limits
 from quiver.errors import InvalidRequest
+
+Duration: TypeAlias = float | str | timedelta  # seconds, or text such as "5m"
+Moment: TypeAlias = float | str | datetime  # seconds since 1970, or ISO 8601 text
 
 SECONDS: Final = {"ms": 0.001, "s": 1, "m": 60, "h": 3_600, "d": 86_400, "": 1}
 BYTES: Final = {
@@ -26,7 +29,7 @@ _SHOWN_CHARS: Final = 40
 
 
 def milliseconds(
-    value: float | str | timedelta,
+    value: Duration,
     name: str,
     *,
     max_seconds: float = limits.DURATION_SECONDS_MAX,
@@ -78,7 +81,7 @@ def size_bytes(value: int | str, name: str) -> int:
     return size
 
 
-def timestamp_ms(value: float | str | datetime, name: str) -> int:
+def timestamp_ms(value: Moment, name: str) -> int:
     """A moment as milliseconds since 1970: ISO 8601 text, a datetime, or seconds since 1970.
 
     What has no time zone is taken as UTC, as everywhere in Quiver: with the machine's own zone the

@@ -21,9 +21,8 @@ from quiver.server.requests import until_gone
 
 
 async def create_group(call: Call, body: wire.GroupIn) -> None:
-    await call.queue.create_group(
-        call.topic, call.group, start=body.start, guarantee=body.guarantee
-    )
+    guarantee: Any = body.guarantee  # checked by `create_group`
+    await call.queue.create_group(call.topic, call.group, start=body.start, guarantee=guarantee)
 
 
 async def delete_group(call: Call) -> None:
