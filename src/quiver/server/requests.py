@@ -33,6 +33,10 @@ from quiver.server.traffic import Held, Traffic
 T = TypeVar("T")
 
 ID: Final = re.compile(rb"[A-Za-z0-9._:-]{1,%d}" % limits.REQUEST_ID_CHARS_MAX)
+# RFC 3986, section 3.2.2: an address in brackets or a name, which may be empty, and a port.
+HOST: Final = re.compile(
+    rb"(\[[0-9A-Za-z:._~-]+\]|([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)(:[0-9]*)?"
+)
 ALWAYS: Final[tuple[tuple[bytes, bytes], ...]] = (  # on every answer; the protocol adds them
     (b"x-content-type-options", b"nosniff"),
 )
@@ -50,6 +54,10 @@ OWN_SITES: Final = (b"same-origin", b"none")  # "none": typed, or opened from ou
 
 class UnknownHost(Forbidden):
     """The request's Host header is not a name of this node."""
+
+
+class BadHost(InvalidRequest):
+    """The request does not have one valid Host header, as HTTP/1.1 demands."""
 
 
 class OtherSite(Forbidden):
@@ -133,7 +141,7 @@ class Reception:
                 )  # fmt: skip
 
     def _demand_known_host(self, scope: Scope) -> None:
-        host = header(scope, b"host")
+        host = _host(scope)
         if host is not None and not self._knows(host.decode("latin-1")):
             raise UnknownHost(
                 f"{host.decode('latin-1')[:80]!r} is not a name of this node; whoever runs it can "
@@ -149,6 +157,26 @@ class Reception:
     def _knows(self, host: str) -> bool:
         name = _without_port(host)
         return name in self._hosts or _is_address(name)
+
+
+def _host(scope: Scope) -> bytes | None:
+    """The Host header, checked as RFC 9112, section 3.2, demands. HTTP/1.0 may leave it out.
+
+    With two of them, a proxy and the node could each go by another one.
+    """
+    hosts: list[bytes] = [value for name, value in scope["headers"] if name == b"host"]
+    if len(hosts) > 1:
+        raise BadHost("the request has several Host headers; send one")
+    if not hosts:
+        if scope["http_version"] != "1.0":
+            raise BadHost("the request has no Host header; HTTP/1.1 needs one")
+        return None
+    if not HOST.fullmatch(hosts[0]):
+        raise BadHost(
+            f"Host: {hosts[0].decode('latin-1')[:80]!r} is not a name or an address, with or without "
+            "a port"
+        )
+    return hosts[0]
 
 
 @lru_cache(limits.HOSTS_REMEMBERED_MAX)
