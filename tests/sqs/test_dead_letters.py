@@ -297,11 +297,11 @@ def test_moves_that_run_are_not_forgotten():
 
 @pytest.mark.parametrize("stop_at_once", [False, True])
 def test_a_move_has_ended_however_it_ends(stop_at_once):
-    async def broken(*_, **__):
+    def broken(_):
         raise ZeroDivisionError
 
     async def run():
-        service = SimpleNamespace(queue=SimpleNamespace(redrive=broken))
+        service = SimpleNamespace(flows=SimpleNamespace(target=broken))
         call: Any = SimpleNamespace(service=service)
         one = move("one")
         moves._run(call, one, None)

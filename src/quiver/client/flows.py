@@ -106,6 +106,7 @@ L = TypeVar("L", bound=Leased)
 B = TypeVar("B", bound=LeasedTable)
 Flow = Generator[Any, Any, T]
 Place: TypeAlias = tuple[int, int]  # partition and offset
+Demand: TypeAlias = Callable[[str], None]  # raises if somebody may not send to that topic
 Behind: TypeAlias = tuple[str, str, Position, tuple[Place, ...]]  # what `losses.behind` tells
 
 
@@ -864,10 +865,41 @@ class Flows:
         handle = yield from self.handle(topic)
         return handle.number
 
-    def move(self, topic: str, command: Redrive | Discard) -> Flow[int]:
-        """One step of a redrive or discard of this topic; how many were moved, or at most were."""
+    def move(
+        self, topic: str, command: Redrive | Discard, demand: Demand | None = None
+    ) -> Flow[int]:
+        """One step of a redrive or discard of this topic; how many were moved, or at most were.
+
+        `demand` is asked about each topic that messages would go back to.
+        """
+        if demand is not None and isinstance(command, Redrive) and command.target is None:
+            places: list[str] = yield self.shard.ask(
+                lambda engine: letters.origins(engine.core.topic_named(topic), command.picks)
+            )
+            for place in places:
+                demand(place)
         reply: Moved = yield self.shard.propose(command)
         return reply.count
+
+    def demand_origins(
+        self,
+        topic: str,
+        number: int,
+        positions: dict[int, int],
+        ends: dict[int, int],
+        demand: Demand | None,
+    ) -> Flow[None]:
+        """Ask `demand` about each topic that the pending messages of this one would go back to."""
+        if demand is None:
+            return
+        asked: dict[str, None] = {}
+        while any(at < ends[partition] for partition, at in positions.items()):
+            slices, ahead = yield self.shard.ask(partial(_pending, number, positions, ends))
+            for piece in slices:
+                if piece.origin is not None and piece.origin.topic not in asked:
+                    demand(piece.origin.topic)
+                    asked[piece.origin.topic] = None
+            positions = positions | ahead
 
     def movable(self, topic: str, number: int, picks: tuple[Pick, ...]) -> Flow[int]:
         """How many of these would be moved now: those that nobody holds a lease on."""
@@ -933,6 +965,14 @@ def _look_at(
         if perf_counter() > until:
             break
     return found
+
+
+def _pending(
+    number: int, positions: dict[int, int], ends: dict[int, int], engine: Engine
+) -> tuple[list[Slice], dict[int, int]]:
+    """Where the next pending messages are."""
+    left = {partition: at for partition, at in positions.items() if at < ends[partition]}
+    return engine.core.browse(number, left, limits.READ_MESSAGES_MAX, ends=ends, pending=True)
 
 
 def row_of(message: Any) -> Row:

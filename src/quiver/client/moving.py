@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 
 from quiver import limits
 from quiver.client import arguments
-from quiver.client.flows import Flow, Flows, Place
+from quiver.client.flows import Demand, Flow, Flows, Place
 from quiver.client.results import Record
 from quiver.client.scanning import Scan
 from quiver.client.sql import Predicate, bounded
@@ -45,12 +45,19 @@ def move(
     limit: int | None = None,
     dry_run: bool = False,
     progress: Callable[[int], None] | None = None,
+    demand: Demand | None = None,
 ) -> Flow[int]:
-    """Redrive or discard the pending messages that `where` chooses; return how many."""
+    """Redrive or discard the pending messages that `where` chooses; return how many.
+
+    Messages that go back to where they died need the right to send there: `demand` is asked about all
+    pending messages before the first is moved, whatever `where` chooses, and in each step again.
+    """
     if limit is not None:
         arguments.whole(limit, "limit", 1, 2**62)
     pace = Pace(flows, None if rate is None else arguments.rate(rate))
     number, positions, ends = yield from flows.read_start(topic)
+    if _goes_back(command(number, ())):
+        yield from flows.demand_origins(topic, number, positions, ends, demand)
     scan = Scan(flows, number, positions, ends, pending=True)
     choice: Choice = yield Work(lambda: Choice(flows, topic, where))
     moved = 0
@@ -68,7 +75,7 @@ def move(
                     moved += yield from flows.movable(topic, number, step)
                 else:
                     yield from pace.wait()
-                    count = yield from flows.move(topic, command(number, step))
+                    count = yield from flows.move(topic, command(number, step), demand)
                     pace.did(count)
                     moved += count
                 if progress is not None:
@@ -80,6 +87,11 @@ def move(
     finally:
         choice.close()
     return moved
+
+
+def _goes_back(command: Redrive | Discard) -> bool:
+    """Whether messages go to where they died, as no target is named."""
+    return isinstance(command, Redrive) and command.target is None
 
 
 def choose(

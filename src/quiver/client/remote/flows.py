@@ -17,6 +17,7 @@ from quiver import limits, notices
 from quiver.batches.rows import Row, pack
 from quiver.client import arguments
 from quiver.client.flows import (
+    Demand,
     Flow,
     Flows,
     Page,
@@ -556,7 +557,20 @@ class RemoteFlows(Flows):
         places = [(part, offset) for part, start, end in found.runs for offset in range(start, end)]
         return places, wire.read_cursor(found.cursor).positions
 
-    def move(self, topic: str, command: Redrive | Discard) -> Flow[int]:
+    def demand_origins(
+        self,
+        topic: str,
+        number: int,
+        positions: dict[int, int],
+        ends: dict[int, int],
+        demand: Demand | None,
+    ) -> Flow[None]:
+        # The node knows who asks. A redrive of no messages asks it about all of them.
+        yield from self.move(topic, Redrive(number, (), None))
+
+    def move(
+        self, topic: str, command: Redrive | Discard, demand: Demand | None = None
+    ) -> Flow[int]:
         target = getattr(command, "target", None)
         names = [handle.name for handle in self._handles.values() if handle.number == target]
         body = {

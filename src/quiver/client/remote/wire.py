@@ -400,7 +400,11 @@ class Chosen(Answer, frozen=True):
 
 
 class MoveIn(Shape, frozen=True):
-    """One step of a redrive or discard that the client drives."""
+    """One step of a redrive or discard that the client drives.
+
+    A redrive without `to` and without `picks` moves nothing: it asks whether all pending messages may
+    go back to where they died.
+    """
 
     action: Literal["redrive", "discard", "count"]
     number: int

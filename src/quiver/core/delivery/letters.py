@@ -82,6 +82,19 @@ def pick(topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, in
     return found
 
 
+def origins(topic: Topic, picks: tuple[Pick, ...]) -> list[str]:
+    """Where the picked messages that still exist would be redriven to, had no target been named."""
+    found: dict[str, None] = {}
+    for partition, there in _there(topic, picks):
+        for start, end in there:
+            for extent in partition.since(start):
+                if extent.first >= end:
+                    break
+                if extent.origin is not None:
+                    found[extent.origin.topic] = None
+    return list(found)
+
+
 def pick_settled(topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, int]]:
     """The picked messages that are still there and that every group has settled."""
     found: list[tuple[Partition, int, int]] = []

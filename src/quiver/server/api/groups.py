@@ -1,6 +1,7 @@
 """Groups, members and dead letters."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from quiver import limits
@@ -116,12 +117,13 @@ def offsets_in(offsets: dict[int, int]) -> dict[int, int]:
 
 
 async def redrive(call: Call, body: wire.RedriveIn) -> wire.Count:
+    demand = partial(call.principal.demand, "send")
     if body.to is not None:
-        call.principal.demand("send", body.to)
+        demand(body.to)
     target = await run(call.flows.target(body.to))
     flow = moving.move(
         call.flows, call.topic, lambda number, picks: Redrive(number, picks, target), body.where,
-        rate=body.rate, limit=body.limit, dry_run=body.dry_run,
+        rate=body.rate, limit=body.limit, dry_run=body.dry_run, demand=demand,
     )  # fmt: skip
     return wire.Count(count=await _moved(call, flow, body.where))
 
@@ -165,8 +167,13 @@ async def move(call: Call, body: wire.MoveIn) -> wire.Count:
         return wire.Count(count=await run(flows.movable(call.topic, handle.number, picks)))
     if body.action == "discard":
         return wire.Count(count=await run(flows.move(call.topic, Discard(handle.number, picks))))
+    demand = partial(call.principal.demand, "send")
     if body.to is not None:
-        call.principal.demand("send", body.to)
+        demand(body.to)
     target = await run(flows.target(body.to))
+    if target is None and not picks:
+        number, positions, ends = await run(flows.read_start(call.topic))
+        await run(flows.demand_origins(call.topic, number, positions, ends, demand))
+        return wire.Count(count=0)
     command = Redrive(handle.number, picks, target)
-    return wire.Count(count=await run(flows.move(call.topic, command)))
+    return wire.Count(count=await run(flows.move(call.topic, command, demand)))

@@ -6,14 +6,18 @@ leaves every message either here or there, and the task can be started again.
 
 import asyncio
 from base64 import b64decode, b64encode
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 from uuid import uuid4
 
 import msgspec
 
 from quiver import limits
+from quiver.client import moving
+from quiver.client.aio import run
 from quiver.errors import InvalidRequest, QuiverError
+from quiver.model.commands import Redrive
 from quiver.server import logs
 from quiver.server.auth import Verb
 from quiver.server.sqs import faults, queues, shapes
@@ -47,6 +51,8 @@ async def start_message_move_task(call: Call, request: shapes.StartMessageMoveTa
         )
     if not await sources(call, source):
         raise faults.invalid_parameter("Source queue must be configured as a Dead Letter Queue.")
+    if target is None:
+        await _demand_origins(call, source)
     service = call.service
     if any(move.source == source and move.status == "RUNNING" for move in service.moves):
         raise Fault(
@@ -106,10 +112,26 @@ def _run(call: Call, move: Move, target: str | None) -> None:
                 move.status, move.reason = "FAILED", "InternalFailure"
                 logs.failure("bug", error, move=move.handle)
 
-    move.job = asyncio.create_task(
-        call.service.queue.redrive(move.source, to=target, rate=move.rate, progress=progress)
-    )
+    move.job = asyncio.create_task(_moved(call, move, target, progress))
     move.job.add_done_callback(ended)
+
+
+async def _moved(
+    call: Call, move: Move, target: str | None, progress: Callable[[int], None]
+) -> int:
+    flows = call.service.flows
+    number = await run(flows.target(target))
+    flow = moving.move(
+        flows, move.source, lambda source, picks: Redrive(source, picks, number), None,
+        rate=move.rate, progress=progress, demand=partial(call.principal.demand, "send"),
+    )  # fmt: skip
+    return await run(flow)
+
+
+async def _demand_origins(call: Call, source: str) -> None:
+    """Without a destination, messages go back to the queues where they died."""
+    flows, demand = call.service.flows, partial(call.principal.demand, "send")
+    await run(flows.demand_origins(source, *await run(flows.read_start(source)), demand))
 
 
 async def cancel_message_move_task(call: Call, request: shapes.CancelMessageMoveTask) -> Output:
