@@ -1267,6 +1267,11 @@ class Model:
     def _compare_stored(self, topic: Topic, core: Delivery, swept: bool) -> None:
         """What must be kept is there, what is gone stays away, what is done with was let go of."""
         self._note_gone(topic, core)
+        everywhere = dict.fromkeys(range(len(topic.partitions)), 0)
+        readable = sum(
+            piece.count for piece in core.browse(topic.number, everywhere, EVERYTHING)[0]
+        )
+        assert core.stats(topic.number, self.now_ms).stored == readable
         for partition, messages in enumerate(topic.partitions):
             pending = [
                 piece.offset for piece in stored(core, topic.number, partition, pending=True)

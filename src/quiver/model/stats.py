@@ -56,8 +56,8 @@ class TopicStats:
     in_flight: int
     delayed: int
     oldest_age: float
-    stored: int  # messages that exist, settled or not
-    stored_bytes: int
+    stored: int  # messages that can be read, settled or not
+    stored_bytes: int  # of these, and of removed ones that still are in the same batch
     sent: int
     duplicates: int
     dropped: int  # for their age or the topic's size

@@ -262,7 +262,7 @@ class Compactor:
         if last.again_ms is not None and last.again_ms <= now_ms:
             return True
         grown = sum(partition.end for partition in topic.partitions) - last.end
-        stored = sum(partition.end - partition.removed.count for partition in topic.partitions)
+        stored = sum(partition.messages() for partition in topic.partitions)
         percent = limits.COMPACT_GROWTH_PERCENT
         return grown >= max(limits.COMPACT_GROWTH_MIN, (stored - grown) * percent // 100)
 

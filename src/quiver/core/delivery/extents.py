@@ -100,7 +100,7 @@ class Extent:
 class Extents:
     """A list of extents that is appended to at the end and dropped from at the head."""
 
-    __slots__ = ("_columns", "_firsts", "_head", "_others", "messages")
+    __slots__ = ("_columns", "_firsts", "_head", "_others")
 
     def __init__(self) -> None:
         """None yet."""
@@ -108,7 +108,6 @@ class Extents:
         self._columns = [array("q") for _ in range(5)]  # count, index, row, time_ms, nbytes
         self._others: dict[int, tuple[Columns | None, int, Origin | None]] = {}  # by first offset
         self._head = 0  # extents before it are dropped
-        self.messages = 0  # in all of them
 
     def __len__(self) -> int:
         """How many there are."""
@@ -133,7 +132,6 @@ class Extents:
 
     def add(self, extent: Extent) -> None:
         """Behind all others."""
-        self.messages += extent.count
         self._firsts.append(extent.first)
         counts, indexes, rows, times, sizes = self._columns
         counts.append(extent.count)
@@ -146,13 +144,11 @@ class Extents:
 
     def grow(self, count: int, nbytes: int) -> None:
         """The last one has so many more."""
-        self.messages += count
         self._columns[0][-1] += count
         self._columns[4][-1] += nbytes
 
     def drop(self) -> None:
         """Forget the oldest."""
-        self.messages -= self._columns[0][self._head]
         self._others.pop(self._firsts[self._head], None)
         self._head += 1
         if self._head >= COMPACT_AT and self._head * 2 >= len(self._firsts):
@@ -221,7 +217,6 @@ class Extents:
         packed, found, others = data
         made = cls()
         made._firsts, *made._columns = (array("q", column) for column in packed)
-        made.messages = sum(made._columns[0])
         tables = [Columns(Attributes(*row)) for row in found]
         for first, table, base, origin in others:
             columns = tables[table] if table >= 0 else None

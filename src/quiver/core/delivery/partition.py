@@ -14,7 +14,11 @@ from quiver.model.replies import Origin, Slice
 
 
 class Partition:
-    """The messages of one partition, oldest extent first. `first … end` is what may still exist."""
+    """The messages of one partition, oldest extent first. `first … end` is what may still exist.
+
+    `nbytes` is what all extents take, with the messages in them that were removed: those stay in their
+    batch until the extent goes or is cut.
+    """
 
     __slots__ = (
         "_extents",
@@ -107,8 +111,8 @@ class Partition:
             yield piece, extent.nbytes * piece.count // extent.count
 
     def messages(self) -> int:
-        """How many messages are stored, settled or not."""
-        return self._extents.messages
+        """How many messages can be read, settled or not: an extent may have some that were removed."""
+        return self.end - self.removed.count
 
     def oldest(self) -> Extent | None:
         """The extent that was appended first of those that still exist."""

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from quiver.core.delivery.ledger import Ledger, NoLedger
 from quiver.core.delivery.members import Members
+from quiver.core.delivery.offsets import merge, subtract
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.view import View, make_view
 from quiver.errors import GroupNotFound
@@ -180,7 +181,7 @@ class Topic:
     def unsettled(self) -> int:
         """What the slowest group has not settled; all there is, without a group."""
         if not self.groups:
-            return sum(part.end - part.removed.count for part in self.partitions)
+            return sum(partition.messages() for partition in self.partitions)
         return max(
             sum(view.partition.end - view.settled.count for view in group.views)
             for group in self.groups.values()
@@ -201,7 +202,7 @@ class Topic:
             in_flight=sum(stats.in_flight for stats in groups.values()),
             delayed=delayed,
             oldest_age=oldest,
-            stored=sum(p.messages() for p in self.partitions),
+            stored=sum(partition.messages() for partition in self.partitions),
             stored_bytes=sum(p.nbytes for p in self.partitions),
             sent=self.sent,
             duplicates=self.duplicates,
@@ -220,6 +221,10 @@ class Topic:
                 at = extent.end
             assert at <= partition.end
             assert partition.nbytes == sum(extent.nbytes for extent in partition.live())
+            there = list(partition.removed.gaps(0, partition.end))
+            assert partition.messages() == sum(end - start for start, end in there)
+            held = merge([(extent.first, extent.end) for extent in partition.live()])
+            assert not subtract(there, held), "a message that is in no extent counts as stored"
         for group in self.groups.values():
             group.members.check()
             for view in group.views:
