@@ -1,11 +1,7 @@
-"""Messages into files and out of them again, with real processes."""
+"""Messages into files and out of them again."""
 
 import json
 import os
-import re
-import signal
-import subprocess
-import sys
 from typing import Any
 
 import pyarrow as pa
@@ -13,10 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import quiver
-from tests.process.crash import ROOT
-from tests.process.test_cli import Cli
-
-pytestmark = pytest.mark.process
+from tests.cli.program import Cli
 
 MESSAGES: list[dict[str, Any]] = [
     {"body": "plain"},
@@ -101,7 +94,6 @@ def test_dead_letters_are_exported_with_their_origin(cli, file):
     assert cli.json("import", "copy", file)["imported"] == 1
 
 
-@pytest.mark.slow
 def test_what_read_and_receive_print_can_be_imported(cli):
     lines = cli("read", "orders", "--json")
     done = cli.json("import", "copy", "-", given=lines)
@@ -119,7 +111,6 @@ def test_lines_as_send_takes_them_can_be_imported(cli):
     assert rows == [{"text": "a", "later": True}, {"text": "[1]", "later": None}]
 
 
-@pytest.mark.slow
 def test_a_wrong_line_of_a_file_is_named_and_nothing_is_stored(cli):
     path = cli.directory / "bad.jsonl"
     good = b'{"body": "x"}\n' * 25_000
@@ -174,7 +165,6 @@ def test_a_segment_can_be_imported_as_it_is(cli):
         assert first.to_pylist() == second.to_pylist()
 
 
-@pytest.mark.slow
 def test_mistakes_are_one_sentence(cli):
     (cli.directory / "not.parquet").write_bytes(b"PAR1 not at all")
     for command, said in [
@@ -237,7 +227,6 @@ def test_an_export_that_leaves_something_out_says_what_and_ends_with_a_code(cli,
     assert len(cli.error.splitlines()) == 2, cli.error
 
 
-@pytest.mark.slow
 def test_a_large_body_does_not_make_large_batches(cli):
     with cli.queue() as queue:
         queue.create_topic("large")
@@ -249,61 +238,6 @@ def test_a_large_body_does_not_make_large_batches(cli):
     with cli.queue() as queue:
         found = [record.body for record in queue.read("copy")]
         assert found[:20] == found[20:] == [record.body for record in queue.read("large")]
-
-
-SLOWLY = """
-import os, sys
-from quiver.cli import formats, main
-formats.BATCH_MESSAGES = 100
-batches = formats.batches
-def slowly(*args, **options):
-    for at, batch in enumerate(batches(*args, **options)):
-        yield batch
-        if options.get("now_ms") != 0:
-            os.write(2, b"stored".ljust(8191) + b"\\n")  # a pipe has room for eight of them
-formats.batches = slowly
-main()
-"""
-
-
-def stopped(cli, path, batches, by):
-    """Import until some batches are stored, then stop it by a signal; what else it said."""
-    run = subprocess.Popen(
-        [sys.executable, "-c", SLOWLY, "import", "copy", str(path)], cwd=cli.directory,
-        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert run.stderr is not None
-    with run:
-        for _ in range(batches):
-            assert run.stderr.readline().strip() == b"stored"
-        run.send_signal(by)
-        return run.stderr.read().decode()
-
-
-def many(cli):
-    path = cli.directory / "many.jsonl"
-    path.write_text("".join(f'{{"body": "{n}"}}\n' for n in range(20_000)))
-    return path
-
-
-def test_an_import_that_is_interrupted_says_how_much_is_stored_at_least(cli):
-    said = stopped(cli, many(cli), 5, signal.SIGINT)
-    found = re.search(r"Interrupted: of this input at least ([\d,]+) messages are stored", said)
-    assert found, said
-    with cli.queue() as queue:
-        assert 400 <= int(found[1].replace(",", "")) <= queue.stats("copy").sent < 20_000
-
-
-def test_an_import_that_is_killed_goes_on_without_duplicates(cli):
-    path = many(cli)
-    for kills in (5, 20, 60):
-        stopped(cli, path, kills, signal.SIGKILL)
-    done = cli.json("import", "copy", path)
-    assert 0 < done["skipped"] < 20_000
-    assert done["skipped"] + done["imported"] == 20_000
-    with cli.queue() as queue:
-        assert [int(record.body) for record in queue.read("copy")] == list(range(20_000))
 
 
 def test_both_faces_can_do_it_from_python(cli):

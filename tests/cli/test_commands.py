@@ -1,14 +1,8 @@
-"""The real `quiver` command in real processes: what it prints, and the code it ends with."""
+"""What each command prints, leaves on the disk, and ends with."""
 
 import json
 import os
 import re
-import signal
-import subprocess
-import sys
-import time
-from contextlib import suppress
-from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -23,85 +17,8 @@ from quiver.node.shard import Shard
 from quiver.storage.files import DiskFiles
 from quiver.storage.logfile import name_of
 
-pytestmark = pytest.mark.process
-
-QUIVER = Path(sys.executable).parent / "quiver"
 FIRST_LOG = name_of(1)
-ENVIRONMENT = {name: value for name, value in os.environ.items() if name != "QUIVER_DATA"}
 BINARY = bytes(range(256)).replace(b"\n", b"")
-
-
-class Cli:
-    """Runs `quiver` on one directory."""
-
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.data = directory / "data"
-        self.started: list[subprocess.Popen[bytes]] = []
-
-    def __call__(self, *args, code=0, given=b""):
-        """Run to the end; what came out on stdout. stderr must be as the exit code says."""
-        done = subprocess.run(
-            [QUIVER, *map(str, args)], input=given, capture_output=True, timeout=60, check=False,
-            cwd=self.directory, env=ENVIRONMENT,
-        )  # fmt: skip
-        self.error = done.stderr.decode()
-        assert "Traceback" not in self.error, self.error
-        assert done.returncode == code, (done.returncode, done.stdout, self.error)
-        if code in (2, 3, 4):
-            assert self.error.splitlines()[-1].startswith("quiver: "), self.error
-        return done.stdout
-
-    def json(self, *args, **options):
-        return json.loads(self(*args, "--json", **options))
-
-    def lines(self, *args, **options):
-        return [json.loads(line) for line in self(*args, "--json", **options).splitlines()]
-
-    def start(self, *args, **options):
-        process = subprocess.Popen(
-            [QUIVER, *map(str, args)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            cwd=self.directory, env=ENVIRONMENT, **options,
-        )  # fmt: skip
-        self.started.append(process)
-        return process
-
-    def close(self):
-        for process in self.started:
-            process.kill()
-            with process:  # closes its pipes
-                pass
-
-    def queue(self):
-        return quiver.connect(self.data)
-
-
-@pytest.fixture
-def cli(tmp_path):
-    made = Cli(tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def orders(cli):
-    """A directory with a topic that has five messages in it."""
-    with cli.queue() as queue:
-        queue.create_topic("orders", retention="forever")
-        queue.send_batch("orders", [quiver.Message(f"order {n}", key=f"k{n}") for n in range(5)])
-    return cli
-
-
-@pytest.fixture
-def letters(cli):
-    """Six dead letters of `jobs` with two reasons, and one message that was sent there directly."""
-    with cli.queue() as queue:
-        queue.create_topic("jobs", max_attempts=1)
-        queue.send_batch("jobs", [f"job {n}" for n in range(6)])
-        for got in queue.receive("jobs", "worker", max_messages=6):
-            got.nack(reason="TimeoutError: slow" if got.offset % 3 else "ValueError: \x1b[31mbad")
-        queue.send("jobs.dlq", "direct")
-    return cli
 
 
 # -- the command itself ----------------------------------------------------------------------------
@@ -129,8 +46,8 @@ def test_a_mistake_is_one_sentence_and_makes_nothing(cli):
     assert not cli.data.exists()
 
 
-def test_the_directory_can_come_from_the_environment(orders, monkeypatch):
-    monkeypatch.setitem(ENVIRONMENT, "QUIVER_DATA", str(orders.data))
+def test_the_directory_can_come_from_the_environment(orders):
+    orders.environment["QUIVER_DATA"] = str(orders.data)
     orders.directory /= "elsewhere"
     orders.directory.mkdir()
     assert [topic["topic"] for topic in orders.json("topics")] == ["orders"]
@@ -264,7 +181,6 @@ def test_binary_is_shown_safely_and_goes_through_unchanged(cli):
     assert cli("receive", "files", "--raw") == BINARY + b"\n\n"
 
 
-@pytest.mark.slow
 def test_json_lines_are_what_json_output_is(cli):
     lines = [
         {"body": "text", "key": "k", "headers": {"a": "b"}, "priority": 3},
@@ -300,21 +216,13 @@ def test_a_named_send_goes_on_where_it_ended(cli):
     assert error["code"] == "producer_failed"
     received = cli("receive", "small").splitlines()
     assert f"Of this input {len(received):,} messages are stored" in error["message"]
-    while b"Skipped" not in run(cli, *send):
+    while b"Skipped" not in (ended := cli.run(*send)).out:
+        assert ended.code == 3, ended
         received += cli("receive", "small").splitlines()
+    assert ended.code == 0, ended
     received += cli("receive", "small").splitlines()
     assert received == [b"%d" % n for n in range(2_500)]
     assert cli.json(*send)["skipped"] == 2_500
-
-
-def run(cli, *args):
-    """Whatever comes of it."""
-    done = subprocess.run(
-        [QUIVER, *args], capture_output=True, timeout=60, check=False, cwd=cli.directory,
-        env=ENVIRONMENT,
-    )  # fmt: skip
-    assert done.returncode in (0, 3)
-    return done.stdout
 
 
 @pytest.mark.parametrize(
@@ -353,100 +261,9 @@ def test_read_replays_and_changes_nothing(orders):
         assert queue.groups("orders") == {}
 
 
-# -- following, pipes and signals ------------------------------------------------------------------
-
-
-def send_patiently(cli, *args):
-    """Send, again while somebody else has the directory for too long."""
-    for _ in range(10):
-        with suppress(AssertionError):
-            cli("send", *args)
-            return
-        assert "is in use" in cli.error
-    raise AssertionError(cli.error)
-
-
-def test_follow_shares_the_directory_and_ends_at_ctrl_c(cli):
-    cli("topics", "create", "live")
-    follower = cli.start("receive", "live", "--follow", "--json")
-    bodies = []
-    for body in ("one", "two"):
-        send_patiently(cli, "live", body)  # while the other waits
-        bodies.append(json.loads(follower.stdout.readline())["body"])
-    send_patiently(cli, "live", "three", "--delay", "1s")
-    bodies.append(json.loads(follower.stdout.readline())["body"])
-    follower.send_signal(signal.SIGINT)
-    rest, error = follower.communicate(timeout=30)
-    assert (follower.returncode, rest, bodies) == (130, b"", ["one", "two", "three"])
-    notes = [line for line in error.decode().splitlines() if not line.startswith("Waiting: ")]
-    assert notes == ["Group default is new: it starts with the oldest message."]
-    with cli.queue() as queue:
-        group = queue.groups("live")["default"]
-        assert (group.acked, group.lag) == (3, 0)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_what_was_printed_is_acked_and_the_rest_is_not_when_interrupted(cli, number):
-    with cli.queue() as queue:
-        queue.create_topic("many")
-        queue.send_batch("many", [b"%050d" % n for n in range(20_000)])
-    receiver = cli.start("receive", "many")
-    printed = [receiver.stdout.readline() for _ in range(3_000)]
-    receiver.send_signal(number)
-    printed += receiver.stdout.readlines()
-    assert (receiver.wait(30), b"Traceback" in receiver.stderr.read()) == (128 + number, False)
-    assert [int(line) for line in printed] == list(range(len(printed)))
-    with cli.queue() as queue:
-        group = queue.groups("many")["default"]
-        assert (group.acked, group.in_flight, group.lag) == (len(printed), 0, 20_000 - len(printed))
-
-
-def test_a_broken_pipe_ends_quietly_and_gives_back_the_rest(cli):
-    with cli.queue() as queue:
-        queue.create_topic("many")
-        queue.send_batch("many", [b"%0500d" % n for n in range(20_000)])
-    for command in ("receive", "read"):
-        receiver = cli.start(command, "many")
-        assert int(receiver.stdout.readline()) == 0
-        receiver.stdout.close()
-        assert receiver.wait(timeout=30) == 141
-        assert b"Traceback" not in receiver.stderr.read()
-    with cli.queue() as queue:
-        group = queue.groups("many")["default"]
-        assert group.in_flight == 0
-        assert group.acked + group.ready == 20_000
-        assert 1 <= group.acked < 2_000  # what a pipe can hold
-
-
-def test_a_send_that_is_interrupted_has_stored_what_it_read(cli):
-    cli("topics", "create", "live")
-    sender = cli.start("send", "live", "--json", stdin=subprocess.PIPE)
-    sender.stdin.write(b"one\ntwo\nthr")
-    sender.stdin.flush()
-    until(lambda: stored(cli) >= 2)
-    sender.send_signal(signal.SIGINT)
-    out, _ = sender.communicate(timeout=30)
-    assert (sender.returncode, json.loads(out)["sent"]) == (130, 2)
-    assert cli("receive", "live") == b"one\ntwo\n"
-
-
-def stored(cli):
-    """How many bodies are in the log of a directory that somebody else has open."""
-    data = (cli.data / FIRST_LOG).read_bytes()
-    return (b"one" in data) + (b"two" in data)
-
-
-def until(condition, seconds=30.0):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.02)
-
-
 # -- groups ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_groups_in_either_order_of_words(orders):
     assert orders.json("groups", "create", "orders", "late", "--start", "latest")["created"]
     orders("groups", "orders", "create", "once", "--guarantee", "at-most-once")
@@ -601,7 +418,6 @@ def test_damage_is_found_explained_and_never_opened(orders):
     assert {**after, "quiver.lock": b""} == {**before, "quiver.lock": b""}
 
 
-@pytest.mark.slow
 def test_the_doctor_misses_what_only_the_snapshot_knows_of(cli, monkeypatch):
     monkeypatch.setattr(limits, "SNAPSHOT_LOG_ENTRIES", 20)
     cli.data.mkdir()

@@ -1,16 +1,12 @@
-"""`quiver sql` and conditions for `quiver dlq`, in real processes."""
+"""`quiver sql`, and conditions for `quiver dlq`."""
 
 import json
-import signal
-import subprocess
 import sys
 
 import pyarrow.parquet as pq
 import pytest
 
-from tests.process.test_cli import ENVIRONMENT, QUIVER, Cli, until
-
-pytestmark = pytest.mark.process
+from tests.cli.program import Cli
 
 SLOW = "reason like 'Timeout%'"
 
@@ -120,47 +116,7 @@ def test_dead_letters_are_redriven_and_discarded_by_condition(cli):
         assert queue.stats("jobs").depth == 40
 
 
-def test_a_redrive_that_is_interrupted_says_how_far_it_got_and_goes_on(cli):
-    run = cli.start("dlq", "redrive", "jobs", "--where", SLOW, "--rate", 2)
-    log = max((cli.data).glob("wal-*"))
-    before = log.read_bytes().rstrip(b"\x00")
-    until(lambda: len(log.read_bytes().rstrip(b"\x00")) > len(before) + 200)
-    run.send_signal(signal.SIGINT)
-    _, error = run.communicate(timeout=30)
-    assert run.returncode == 130
-    assert b"goes on with the rest" in error
-    with cli.queue() as queue:
-        moved = queue.stats("jobs").depth
-        assert 0 < moved < 40
-    assert cli.json("dlq", "redrive", "jobs", "--where", SLOW)["redriven"] == 40 - moved
-
-
-def test_a_question_that_takes_for_ever_ends_at_ctrl_c(cli):
-    room = cli.directory / "tmp"
-    room.mkdir()
-    query = "select count(*) from range(1000000000000000) as r(i) where i % 7 = 3"
-    run = subprocess.Popen(
-        [QUIVER, "sql", query], cwd=cli.directory, stderr=subprocess.PIPE,
-        env={**ENVIRONMENT, "TMPDIR": str(room)},
-    )  # fmt: skip
-    cli.started.append(run)
-    until(lambda: any(room.iterdir()))
-    run.send_signal(signal.SIGINT)
-    _, error = run.communicate(timeout=30)
-    assert (run.returncode, error) == (130, b"")
-    assert not any(room.iterdir())
-
-
-def test_without_duckdb_everything_else_works(cli):
-    script = "import sys; sys.modules['duckdb'] = None; from quiver.cli import main; main()"
-
-    def run(*command):
-        return subprocess.run(
-            [sys.executable, "-c", script, *command, "--json"], cwd=cli.directory,
-            capture_output=True, check=False,
-        )  # fmt: skip
-
-    assert run("dlq", "list", "jobs").returncode == 0
-    refused = run("sql", "select 1")
-    assert refused.returncode == 2
-    assert "pip install" in json.loads(refused.stdout)["error"]["message"]
+def test_without_duckdb_everything_else_works(cli, monkeypatch):
+    monkeypatch.setitem(sys.modules, "duckdb", None)
+    assert cli.json("dlq", "list", "jobs")["pending"] == 61
+    assert "pip install" in cli.json("sql", "select 1", code=2)["error"]["message"]
