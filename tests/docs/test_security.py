@@ -3,15 +3,12 @@
 Its blocks are marked `no-run`, because they run here.
 """
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.docs.test_snippets import ROOT, blocks_of
+from tests.docs.test_snippets import ROOT, blocks_of, ran
 from tests.server.nodes import start_node
 
 PAGE = ROOT / "docs" / "security.md"
@@ -56,14 +53,10 @@ def said(text: str) -> list[tuple[str, list[str]]]:
 
 def check(commands) -> None:
     for line, shown in commands:
-        command = line.replace("quiver ", f"{sys.executable} -m quiver.cli ", 1)
-        done = subprocess.run(
-            command, shell=True, env=os.environ, stdin=subprocess.DEVNULL, capture_output=True,
-            text=True, timeout=100, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, (line, done.stdout, done.stderr)
+        done = ran(line)
+        assert done.code == 0, (line, done)
         if shown:
-            assert plain(done.stdout + done.stderr) == plain("\n".join(shown)), line
+            assert plain(done.out.decode() + done.error) == plain("\n".join(shown)), line
 
 
 def plain(text: str) -> list[str]:

@@ -8,6 +8,7 @@ Pages that need Spark run in tests/spark, where there is a session.
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -17,8 +18,11 @@ from typing import Any
 
 import pytest
 
+from tests.cli.program import Ended, called
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND_SECONDS_MAX = 100
+SHELL = "|&;<>()$`*?"  # what a shell acts on, outside of quotes
 FENCE = re.compile(r"^(?P<indent> *)(?P<ticks>`{3,})(?P<info>[^`]*)$")
 
 
@@ -94,6 +98,20 @@ def run_python(page: Path, block: Block, namespace: dict[str, Any]) -> None:
 
 
 def run_command(page: Path, block: Block, command: str) -> None:
+    done = ran(command)
+    assert done.code == 0, (
+        f"{page.name}, block at line {block.line}: `{command}` ended with {done.code}\n"
+        f"{done.out.decode()}{done.error}"
+    )
+
+
+def ran(command: str) -> Ended:
+    """Run a line as a shell does; a `quiver` that needs nothing of the shell is called here."""
+    lexer = shlex.shlex(command, posix=True, punctuation_chars=SHELL)
+    lexer.whitespace_split = True
+    program, *words = lexer
+    if program == "quiver" and not any(set(word) <= set(SHELL) for word in words):
+        return called(words)
     bin_folder = Path(sys.executable).parent
     done = subprocess.run(
         command,
@@ -101,14 +119,10 @@ def run_command(page: Path, block: Block, command: str) -> None:
         env={**os.environ, "PATH": f"{bin_folder}{os.pathsep}{os.environ['PATH']}"},
         stdin=subprocess.DEVNULL,
         capture_output=True,
-        text=True,
         timeout=COMMAND_SECONDS_MAX,
         check=False,
     )
-    assert done.returncode == 0, (
-        f"{page.name}, block at line {block.line}: `{command}` ended with {done.returncode}\n"
-        f"{done.stdout}{done.stderr}"
-    )
+    return Ended(done.returncode, done.stdout, done.stderr.decode())
 
 
 SAMPLE = """\
@@ -141,6 +155,11 @@ def test_blocks_are_found_with_language_line_and_mode():
     assert third.language == "console"
     assert third.runs
     assert commands_of(third) == ["quiver topics data/      --json", "quiver demo"]
+
+
+def test_a_shell_is_there_for_a_line_that_needs_it():
+    assert ran("quiver topics -d nowhere").code == 2
+    assert ran("quiver topics -d nowhere 2>&1 | grep -o nowhere").out == b"nowhere\n"
 
 
 def test_blocks_of_one_page_share_a_namespace(tmp_path: Path):

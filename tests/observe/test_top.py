@@ -2,7 +2,6 @@
 
 import fcntl
 import io
-import json
 import os
 import pty
 import re
@@ -24,6 +23,7 @@ from rich.console import Console
 import quiver
 from quiver.cli import top
 from quiver.cli.board import SORTS, Board, Look
+from tests.cli.program import Cli
 from tests.server.nodes import Node
 
 PATIENCE_SECONDS = 30
@@ -132,27 +132,16 @@ def test_a_pattern_leaves_others_out(look: Look):
 # -- the command -----------------------------------------------------------------------------------
 
 
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "quiver.cli", "top", *arguments],
-        capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-
-
-@pytest.mark.process
 def test_once_of_a_directory_as_text_and_as_json(tmp_path: Path):
     overview_of(tmp_path)
-    done = run(str(tmp_path), "--once")
-    assert done.returncode == 0, done.stderr
-    assert "  billing" in done.stdout
-    done = run(str(tmp_path), "--once", "--json", "--topic", "ord*")
-    found = json.loads(done.stdout)
+    cli = Cli(tmp_path)
+    assert "  billing" in cli("top", tmp_path, "--once").decode()
+    found = cli.json("top", tmp_path, "--once", "--topic", "ord*")
     assert set(found["topics"]) == {"orders", "orders.dlq"}
     assert found["topics"]["orders"]["groups"]["billing"]["lag"] == 440
     assert found["storage"]["log_files"] == 1
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -162,10 +151,10 @@ def test_once_of_a_directory_as_text_and_as_json(tmp_path: Path):
         (["ftp://127.0.0.1:1", "--once"], 2, "quiver://"),
     ],
 )
-def test_what_cannot_be_done_is_said(arguments: list[str], code: int, said: str):
-    done = run(*arguments)
-    assert done.returncode == code
-    assert said in done.stderr
+def test_what_cannot_be_done_is_said(tmp_path: Path, arguments: list[str], code: int, said: str):
+    cli = Cli(tmp_path)
+    cli("top", *arguments, code=code)
+    assert said in cli.error
 
 
 class Terminal:
@@ -271,11 +260,11 @@ def test_a_node_that_hangs_does_not_hang_the_screen(node: Node):
 
 
 @pytest.mark.process
-def test_a_token_is_not_shown(node: Node):
-    done = run(f"quiver://sesame@127.0.0.1:{node.port}", "--once")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(f"quiver://127.0.0.1:{node.port}\n")
-    assert "sesame" not in done.stdout + done.stderr
+def test_a_token_is_not_shown(tmp_path: Path, node: Node):
+    cli = Cli(tmp_path)
+    shown = cli("top", f"quiver://sesame@127.0.0.1:{node.port}", "--once").decode()
+    assert shown.startswith(f"quiver://127.0.0.1:{node.port}\n")
+    assert "sesame" not in shown + cli.error
 
 
 @pytest.mark.process
