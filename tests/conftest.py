@@ -9,12 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
 
-# The same examples every time, so that a red run means a change; "hunt" looks for new ones.
-settings.register_profile("dev", deadline=None, max_examples=100, derandomize=True)
-settings.register_profile("hunt", deadline=None, max_examples=2_000, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
+from tests import lengths
+
+lengths.load_profile()
 
 GRACE_SECONDS = 2.0  # for threads that were told to stop and are on their way out
 DESCRIPTORS = Path("/proc/self/fd")  # Linux; elsewhere only threads are checked

@@ -74,7 +74,8 @@ def node_thread() -> None:
     NODE.start()
 
 
-SLOW = {"async-client"}  # it differs from "client" as "async" does from "sync", which is always run
+# Doors that differ from the others by little: the promises themselves are run through them anyway.
+LATER = {"async": pytest.mark.check, "json": pytest.mark.check, "async-client": pytest.mark.slow}
 # What is more than Python: behaviours that are also checked through plain HTTP and JSON.
 PLAIN = {
     "test_dead_letters", "test_delivery", "test_groups", "test_idempotence", "test_order", "test_time",
@@ -88,13 +89,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         return
     module = metafunc.module.__name__.rpartition(".")[2]
     python = metafunc.definition.get_closest_marker("python") is not None
-    left_out = set() if module == "test_promises" else {"boto3"}
-    if module not in {*PLAIN, "test_promises"} or python:
+    promises = module == "test_promises"
+    left_out = set() if promises else {"boto3"}
+    if (module not in PLAIN and not promises) or python:
         left_out.add("json")
     metafunc.parametrize(
         "world",
         [
-            pytest.param(door, marks=pytest.mark.slow if door in SLOW else ())
+            pytest.param(door, marks=() if promises else LATER.get(door, ()))
             for door in DOORS
             if door not in left_out
         ],

@@ -11,6 +11,7 @@ from quiver.model.replies import Received
 from quiver.model.topic import TopicPolicy
 from quiver.node.engine import Engine, Proposal, encode
 from quiver.testing import MemoryFiles, SimulatedCrash
+from tests.lengths import quickly
 from tests.properties.workload import SECRET, START_MS, bodies_of, single_run
 
 SIZES = {"file_bytes": 2_000, "allocate_bytes": 1_024, "reserve_bytes": 256}
@@ -85,11 +86,13 @@ def operations_of_the_script() -> int:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before its effect", "after its effect"])
-def test_a_crash_at_any_operation_loses_nothing_and_doubles_nothing(late):
+@pytest.mark.parametrize("step", quickly(1, [5, 1]))
+def test_a_crash_at_any_operation_loses_nothing_and_doubles_nothing(late, step):
     total = operations_of_the_script()
     assert total > 60
     crashes = 0
-    for crash_at in range(1, total + 1):
+    points = range(1 + late, total + 1, step)
+    for crash_at in points:
         for survival in survivals():
             files = MemoryFiles(crash_at=crash_at, crash_late=late)
             script = Script(files)
@@ -113,7 +116,7 @@ def test_a_crash_at_any_operation_loses_nothing_and_doubles_nothing(late):
                 ), where
             assert not set(script.acked) & set(left), where
             Script.send(script, engine, 99)
-    assert crashes == total * len(survivals())
+    assert crashes == len(points) * len(survivals())
 
 
 def directory_after_a_kill() -> tuple[dict[str, bytes], list[bytes]]:
@@ -145,26 +148,34 @@ def opened(contents: dict[str, bytes]) -> list[bytes] | None:
         return None
 
 
-def test_any_cut_of_any_file_is_noticed_or_harmless():
+@pytest.mark.parametrize("step", quickly(1, [11, 1]))
+def test_any_cut_of_any_file_is_noticed_or_harmless(step):
     contents, stored = directory_after_a_kill()
     assert opened(contents) == stored
     refused = 0
     for name, data in contents.items():
-        for length in range(len(data)):
+        for length in range(0, len(data), step):
             got = opened({**contents, name: data[:length]})
             assert got in (None, stored), f"{name} cut at {length}"
             refused += got is None
-    assert refused > 100
+    assert refused > 100 // step
 
 
-@pytest.mark.parametrize("bits", [1, pytest.param(8, marks=pytest.mark.slow)])
-def test_any_flipped_bit_of_any_file_is_noticed_or_harmless(bits):
+@pytest.mark.parametrize(
+    ("step", "bits"),
+    [
+        (7, 1),
+        pytest.param(1, 1, marks=pytest.mark.check),
+        pytest.param(1, 8, marks=pytest.mark.slow),
+    ],
+)
+def test_any_flipped_bit_of_any_file_is_noticed_or_harmless(step, bits):
     contents, stored = directory_after_a_kill()
     chance = Random(bits)
     refused = flips = 0
     for name, data in contents.items():
         meaningful = len(data.rstrip(b"\0")) + 16  # behind it is reserved space: zeros
-        for at in range(min(len(data), meaningful)):
+        for at in range(0, min(len(data), meaningful), step):
             for bit in chance.sample(range(8), bits):
                 flipped = bytearray(data)
                 flipped[at] ^= 1 << bit

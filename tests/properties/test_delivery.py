@@ -15,6 +15,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from quiver import limits
 from quiver.core.delivery import chains, delivery, extents, offsets
+from tests.lengths import examples
 from tests.properties.machine import DeliveryMachine, UnsnappedMachine
 from tests.properties.storm import storm
 
@@ -34,19 +35,14 @@ def machine(kind: str, base: type[DeliveryMachine] = DeliveryMachine, *, bounded
     return type(base.__name__, (base,), {**KINDS[kind], "bounded": bounded})
 
 
-def examples(share: float) -> int:
-    """A part of what the profile asks for."""
-    return max(int(settings().max_examples * share), 1)
-
-
-def seeds(share: float) -> range:
+def seeds(count: int) -> range:
     """The same every time, or new ones if that is what the profile wants."""
     first = 0 if settings().derandomize else SystemRandom().randrange(10**9)
-    return range(first, first + examples(share))
+    return range(first, first + examples(count))
 
 
-def run(made, share: float) -> None:
-    wanted = settings(max_examples=examples(share), stateful_step_count=40, phases=EXPLAINED)
+def run(made, count: int) -> None:
+    wanted = settings(max_examples=examples(count), stateful_step_count=40, phases=EXPLAINED)
     run_state_machine_as_test(made, settings=wanted)
 
 
@@ -69,32 +65,32 @@ def small_parts(monkeypatch):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_step_is_what_the_model_says(kind):
-    run(machine(kind), 0.15)
+    run(machine(kind), 15)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_step_of_a_long_life_is_what_the_model_says(kind):
-    for seed in seeds(0.08):
+    for seed in seeds(8):
         storm(machine(kind), seed, 120)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_it_does_not_matter_how_the_core_stores_its_sets(kind, small_parts):
-    for seed in seeds(0.04):
+    for seed in seeds(4):
         storm(machine(kind), seed + 10_000, 150)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_receive_that_carries_few_bytes_keeps_every_promise(kind, few_bytes):
-    for seed in seeds(0.02):
+    for seed in seeds(2):
         storm(machine(kind, bounded=True), seed + 20_000, 100)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_log_replays_from_zero_to_the_same_state(kind):
-    for seed in seeds(0.03):
+    for seed in seeds(3):
         storm(machine(kind, UnsnappedMachine), seed + 30_000, 100)
 
 
 def test_a_log_of_any_few_steps_replays_from_zero_to_the_same_state():
-    run(machine("key-fair", UnsnappedMachine), 0.2)
+    run(machine("key-fair", UnsnappedMachine), 20)

@@ -10,6 +10,7 @@ from quiver.model.ledger import Event
 from quiver.node.engine import Engine
 from quiver.storage.ledger import spans
 from quiver.testing import MemoryFiles, SimulatedCrash
+from tests.lengths import quickly
 from tests.properties.ledger import check_sums, rows_of
 from tests.properties.workload import SECRET, START_MS, Workload
 
@@ -44,9 +45,10 @@ def few_files(monkeypatch):
     monkeypatch.setattr(limits, "LEDGER_FILES_MAX", 2)
 
 
-def test_the_ledger_adds_up_to_the_stats():
+@pytest.mark.parametrize("seeds", quickly(1, [2, 12]))
+def test_the_ledger_adds_up_to_the_stats(seeds):
     events: set[str] = set()
-    for seed in range(12):
+    for seed in range(seeds):
         work = Workload(MemoryFiles(), seed)
         for step in range(300):
             work.step()
@@ -54,10 +56,12 @@ def test_the_ledger_adds_up_to_the_stats():
                 work.snapshot()
         check_sums(work.engine)
         events |= {row["event"] for row in rows_of(work.engine)}
-    assert events == {event.name.lower() for event in Event} - NOT_IN_THE_WORKLOAD
+    told = {event.name.lower() for event in Event} - NOT_IN_THE_WORKLOAD
+    assert events <= told
+    assert events == told or seeds < 12
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", quickly(1, range(3)))
 def test_snapshots_change_nothing_in_the_ledger(seed, few_files):
     plain = Workload(MemoryFiles(), seed, **SIZES)
     work = play(MemoryFiles(), seed)

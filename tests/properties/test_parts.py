@@ -17,8 +17,9 @@ from quiver.errors import MemberFenced
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Receive, Run, Send
 from quiver.model.replies import Received
 from quiver.model.topic import Retry, TopicPolicy
+from tests.lengths import examples
 
-SHORT = settings(stateful_step_count=30, max_examples=settings().max_examples // 2)
+SHORT = settings(stateful_step_count=30, max_examples=examples(50))
 small = st.integers(0, 25)
 pieces = st.tuples(small, small).map(lambda piece: (min(piece), max(piece)))
 

@@ -15,7 +15,9 @@ from tests.properties.conftest import shrink
 from tests.properties.test_sealing import SIZES, Script, bodies, pending, sources
 from tests.properties.workload import SECRET, START_MS
 
-often = pytest.mark.parametrize("step", [17, pytest.param(1, marks=pytest.mark.slow)])
+often = pytest.mark.parametrize(
+    "step", [53, pytest.param(17, marks=pytest.mark.check), pytest.param(1, marks=pytest.mark.slow)]
+)
 
 
 @pytest.fixture(scope="module")

@@ -136,7 +136,9 @@ def confirmed_before_the_crash(files: MemoryFiles) -> int:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before its effect", "after its effect"])
-@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "step", [29, pytest.param(9, marks=pytest.mark.check), pytest.param(1, marks=pytest.mark.slow)]
+)
 def test_a_crash_at_any_operation_of_sealing_loses_nothing_and_doubles_nothing(whole, late, step):
     total = whole.files.operations
     sealed_at = 0
@@ -224,7 +226,10 @@ def readable(engine: Engine) -> list[bytes]:
         return []
 
 
-@pytest.mark.parametrize("step", [67, pytest.param(13, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "step",
+    [211, pytest.param(67, marks=pytest.mark.check), pytest.param(13, marks=pytest.mark.slow)],
+)
 def test_a_flipped_bit_of_a_segment_hides_its_messages_and_no_others(step):
     contents, stored = sealed_directory()
     chance = Random(1)

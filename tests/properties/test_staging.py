@@ -108,7 +108,10 @@ def dies(files: MemoryFiles) -> list[int]:
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before its effect", "after its effect"])
-@pytest.mark.parametrize("step", [83, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "step",
+    [199, pytest.param(83, marks=pytest.mark.check), pytest.param(2, marks=pytest.mark.slow)],
+)
 def test_a_crash_at_any_operation_publishes_each_batch_once(step, late):
     job = Job(MemoryFiles())
     job.run()
