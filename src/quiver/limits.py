@@ -253,6 +253,7 @@ SQS_RECEIVE_MESSAGES_MAX: Final = 10
 SQS_BATCH_ENTRIES_MAX: Final = 10
 SQS_IN_FLIGHT_MAX: Final = 120_000  # messages of a queue that were received and not deleted
 SQS_TAGS_MAX: Final = 50  # of a queue
+SQS_ACTIONS_MAX: Final = 7  # of one permission
 SQS_PAGE_MAX: Final = 1_000  # queues listed at a time
 SQS_MOVES_SHOWN_MAX: Final = 10  # tasks listed at a time
 # What is ours:

@@ -7,6 +7,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
+from tools import sqs as model
+
+CODES = {**model.CODES, **model.NOT_MODELLED}
+
 
 @contextmanager
 def refused(code: str, message: str | None = None, *, shape: str | None = None) -> Iterator[Any]:
@@ -17,8 +21,9 @@ def refused(code: str, message: str | None = None, *, shape: str | None = None) 
     assert response["Error"]["Code"] == code, response
     if message is not None:
         assert response["Error"]["Message"] == message
+    found = response["Error"]["QueryErrorCode"]
     if shape is not None:
-        assert response["Error"]["QueryErrorCode"] == shape
-    assert response["ResponseMetadata"]["HTTPStatusCode"] == 400
+        assert found == shape
+    assert (code, response["ResponseMetadata"]["HTTPStatusCode"]) == CODES[found]
     assert response["ResponseMetadata"]["RequestId"]
     assert response["Error"]["Type"] == "Sender"

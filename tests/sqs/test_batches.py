@@ -147,8 +147,8 @@ def test_one_message_that_is_too_long_for_the_queue_fails_alone(sqs, make):
     assert answer["Failed"] == [
         {
             "Id": "b", "SenderFault": True, "Code": "InvalidParameterValue",
-            "Message": "One or more parameters are invalid. Reason: Message must be shorter than "
-                       "1024 bytes.",
+            "Message": "One or more parameters cannot be validated. Reason: Message must be shorter "
+                       "than 1024 bytes.",
         }
     ]  # fmt: skip
 

@@ -55,7 +55,7 @@ def test_up_to_ten_at_a_time(sqs, url):
     assert len(receive(sqs, url, MaxNumberOfMessages=10)) == 1
 
 
-@covers("InvalidParameterValue")
+@covers("InvalidParameterValueException")
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

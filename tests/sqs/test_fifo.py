@@ -212,10 +212,6 @@ def test_what_fifo_needs_and_standard_does_not_take(sqs, url, fifo_url):
     ):
         send(sqs, fifo_url, "x", DelaySeconds=1)
     send(sqs, fifo_url, "x", DelaySeconds=0)
-    with refused(
-        "InvalidParameterValue", f"Value  for parameter MessageGroupId is invalid. {wrong}"
-    ):
-        sqs.send_message(QueueUrl=url, MessageBody="x", MessageGroupId="")
 
 
 def test_a_standard_queue_takes_a_group_too(sqs, url):

@@ -166,7 +166,7 @@ def test_characters_that_xml_does_not_have(sqs, url, character, number):
         )
 
 
-@covers("MissingParameter")
+@covers("MissingRequiredParameterException")
 def test_a_body_is_needed(sqs, url):
     with refused("MissingParameter", "The request must contain the parameter MessageBody."):
         sqs.send_message(QueueUrl=url, MessageBody="")
@@ -174,7 +174,7 @@ def test_a_body_is_needed(sqs, url):
         sqs.send_message(MessageBody="x")
 
 
-@covers("InvalidParameterValue")
+@covers("InvalidParameterValueException")
 @pytest.mark.parametrize(
     ("attributes", "text"),
     [

@@ -184,7 +184,7 @@ def test_everything_works_by_get_on_the_queues_address(query, queue, name):
     assert error.message == "The specified queue does not exist for this wsdl version."
 
 
-@covers("UnknownOperation")
+@covers("UnknownOperationException")
 @pytest.mark.parametrize("accept", ["*/*", "application/json"])
 def test_a_get_that_asks_for_nothing(query, queue, accept):
     status, headers, body = query.raw("GET", urlsplit(queue).path, headers={"accept": accept})
@@ -250,7 +250,7 @@ def test_addresses_are_those_the_client_has_used(query, name):
         assert f"<QueueUrl>http://{host}/000000000000/{queue}</QueueUrl>" in body.decode()
 
 
-@covers("UnknownOperation", "SerializationException")
+@covers("UnknownOperationException", "SerializationException")
 @pytest.mark.parametrize(
     ("target", "body", "shape"),
     [

@@ -25,12 +25,18 @@ CODES: Final = {
     "UnknownOperationException": "InvalidAction",
 }
 NOT_FOR_TYPE: Final = "The request include parameter that is not valid for this queue type."
-STATUSES: Final = {
+STATUSES: Final = {  # all others are 400
     "AccessDeniedException": 403,
     "IncompleteSignature": 403,
+    "InvalidAddress": 404,
     "InvalidClientTokenId": 403,
     "MissingAuthenticationToken": 403,
+    "OverLimit": 403,
+    "PurgeQueueInProgress": 403,
+    "ReceiptHandleIsInvalid": 404,
     "RequestExpired": 403,
+    "RequestThrottled": 403,
+    "ResourceNotFoundException": 404,
     "SignatureDoesNotMatch": 403,
     "InternalFailure": 500,
     "ServiceUnavailable": 503,

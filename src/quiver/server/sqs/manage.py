@@ -105,7 +105,7 @@ async def _make(
 
 def _check_same(call: Call, handle: TopicHandle, attributes: Mapping[str, str]) -> None:
     """Making a queue again is fine, as long as nothing is asked of it that it is not."""
-    known = _attributes(call, handle)
+    known = {**call.service.look(handle).kept, **_attributes(call, handle)}
     for name, value in attributes.items():
         if name == "RedrivePolicy" and value:
             value = queues.redrive_text(*queues.read_redrive(value))  # noqa: PLW2901
@@ -148,6 +148,7 @@ async def sources(call: Call, name: str) -> list[str]:
                 topic.name
                 for topic in engine.core.topics.values()
                 if topic.policy.dead_letter == name
+                or (topic.name == name and queues.OWN in topic.policy.labels)
             )
         )
     )
@@ -253,7 +254,10 @@ async def set_queue_attributes(call: Call, request: shapes.SetQueueAttributes) -
 
 
 async def _target(call: Call, name: str, text: str | None, *, fifo: bool) -> str | None:
-    """The topic for dead letters, which must be there, be of the same type and let itself be used."""
+    """The topic for dead letters, which must be there, be of the same type and let itself be used.
+
+    There is none for a queue that is its own: what dies there stays where it is.
+    """
     if not text:
         return None
     arn, _ = queues.read_redrive(text)
@@ -273,9 +277,7 @@ async def _target(call: Call, name: str, text: str | None, *, fifo: bool) -> str
         raise invalid(
             text, "RedrivePolicy", "The dead-letter queue does not allow this queue as its source."
         )
-    if target == name:
-        raise invalid(text, "RedrivePolicy", "A queue cannot be its own dead-letter queue.")
-    return target
+    return None if target == name else target
 
 
 # -- tags ------------------------------------------------------------------------------------------
@@ -367,6 +369,11 @@ def _permission(request: shapes.AddPermission) -> tuple[str, list[str], list[str
             label, "Label",
             "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length.",
         )  # fmt: skip
+    if len(actions) > limits.SQS_ACTIONS_MAX:
+        raise Fault(
+            "OverLimit",
+            f"{len(actions)} Actions were found, maximum allowed is {limits.SQS_ACTIONS_MAX}.",
+        )
     for account in accounts:
         if not ACCOUNT.fullmatch(account):
             raise invalid(f"[{account}]", "PrincipalId", "Unable to verify.")
@@ -387,9 +394,11 @@ async def remove_permission(call: Call, request: shapes.RemovePermission) -> Non
     if not label:
         raise missing("Label")
     policy = _policy(handle)
-    statements = policy["Statement"] if policy else []
+    if policy is None:
+        raise invalid(label, "Label", "can't find label.")
+    statements = policy["Statement"]
     kept = [statement for statement in statements if statement.get("Sid") != label]
-    if policy is None or len(kept) == len(statements):
+    if len(kept) == len(statements):
         raise invalid(label, "Label", "can't find label on existing policy.")
     await _set_policy(call, handle, {**policy, "Statement": kept} if kept else None)
 

@@ -55,10 +55,9 @@ async def start_message_move_task(call: Call, request: shapes.StartMessageMoveTa
         await _demand_origins(call, source)
     service = call.service
     if any(move.source == source and move.status == "RUNNING" for move in service.moves):
-        raise Fault(
-            "UnsupportedOperation",
+        raise faults.invalid_parameter(
             "There is already a task running. Only one active task is allowed for a source queue arn "
-            "at a given time.",
+            "at a given time."
         )
     stats = await service.queue.stats(source)
     ident = Ident(str(uuid4()), request.source_arn)
@@ -152,9 +151,7 @@ def _ident(handle: str) -> Ident:
     try:
         return msgspec.json.decode(b64decode(handle, validate=True), type=Ident)
     except (ValueError, RecursionError, msgspec.DecodeError):
-        raise faults.invalid_parameter(
-            f"Value {handle} for parameter TaskHandle is invalid."
-        ) from None
+        raise faults.invalid_parameter("Value for parameter TaskHandle is invalid.") from None
 
 
 async def list_message_move_tasks(call: Call, request: shapes.ListMessageMoveTasks) -> Output:

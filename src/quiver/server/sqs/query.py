@@ -42,6 +42,17 @@ ITEMS: Final = {
     "Results": "ListMessageMoveTasksResultEntry",
 }
 TAGS: Final = ("Tags", "tags")
+
+# Plain JSON has some members under names of its own, and some with null where XML has nothing.
+PLAIN_NAMES: Final = {"Messages": "messages", "QueueUrls": "queueUrls"}
+PLAIN_MEMBERS: Final = {
+    "ListQueues": ("NextToken", "queueUrls"),
+    "ReceiveMessage": ("messages",),
+    "SendMessage": (
+        "MD5OfMessageAttributes", "MD5OfMessageSystemAttributes", "SequenceNumber",
+    ),
+    "Messages": ("Attributes", "MD5OfMessageAttributes", "MessageAttributes"),  # each of them
+}  # fmt: skip
 _NUMBER: Final = re.compile(r"[0-9]{1,6}")  # of an item; what is longer is no number of one
 
 
@@ -150,9 +161,12 @@ def answer(action: str, output: Output | None, request_id: str) -> bytes:
     """What an action has to say, as XML."""
     parts = [f'<?xml version="1.0"?><{action}Response xmlns="{XMLNS}">']
     if output is not None:
-        parts.append(f"<{action}Result>")
-        _write(parts, output, action)
-        parts.append(f"</{action}Result>")
+        members: list[str] = []
+        _write(members, output, action)
+        if members:
+            parts += [f"<{action}Result>", *members, f"</{action}Result>"]
+        else:
+            parts.append(f"<{action}Result/>")
     parts.append(
         f"<ResponseMetadata><RequestId>{request_id}</RequestId></ResponseMetadata></{action}Response>"
     )
@@ -180,7 +194,7 @@ def json_answer(action: str, output: Output | None, request_id: str) -> bytes:
     """As `answer`, for those who ask for `application/json`: the same tree, maps as lists."""
     inside: dict[str, Any] = {"ResponseMetadata": {"RequestId": request_id}}
     if output is not None:
-        inside[f"{action}Result"] = {name: _listed(name, value) for name, value in output.items()}
+        inside[f"{action}Result"] = _plain(action, output)
     return msgspec.json.encode({f"{action}Response": inside})
 
 
@@ -191,9 +205,15 @@ def json_error(fault: Fault, request_id: str) -> bytes:
     return msgspec.json.encode({"Error": inside, "RequestId": request_id})
 
 
+def _plain(owner: str, members: dict[str, Any]) -> dict[str, Any]:
+    """Members of what an action says, or of one item of a list."""
+    found = {PLAIN_NAMES.get(name, name): _listed(name, value) for name, value in members.items()}
+    return {**dict.fromkeys(PLAIN_MEMBERS.get(owner, ())), **found}
+
+
 def _listed(name: str, value: Any) -> Any:
     if isinstance(value, list):
-        return [_listed("", item) for item in value]
+        return [_plain(name, item) if isinstance(item, dict) else item for item in value]
     if not isinstance(value, dict):
         return value
     if name in ITEMS:

@@ -26,6 +26,7 @@ MODIFIED: Final = "sqs.modified"
 SCOPE: Final = "sqs.scope"  # of deduplication when the queue was made; that is what counts
 PURGES: Final = "sqs.purged"  # when it was purged: what was sent before is no duplicate any more
 TARGET: Final = "sqs.target"  # the dead-letter queue's ARN as it was given
+OWN: Final = "sqs.RedrivePolicy"  # of a queue that is its own dead-letter queue; no topic can be
 
 COUNTS: Final = (
     "ApproximateNumberOfMessages",
@@ -97,16 +98,20 @@ class Queue:
         labels = self.policy.labels
         return {name[len(TAG) :]: labels[name] for name in labels if name.startswith(TAG)}
 
+    @property
+    def kept(self) -> dict[str, str]:
+        """The attributes that labels have, as they were set. Without a key, some are not shown."""
+        labels = self.policy.labels
+        return {name: labels[LABEL + name] for name in SETTABLE if LABEL + name in labels}
+
     def attributes(self, arn: str, target_arn: str) -> dict[str, str]:
         """Everything but the counts. `target_arn` is for a dead-letter topic that others have set."""
         labels = self.policy.labels
-        found = {**DEFAULTS, **(FIFO_DEFAULTS if self.fifo else {})}
-        for name in SETTABLE:
-            value = labels.get(LABEL + name)
-            if value is not None:
-                found[name] = value
+        found = {**DEFAULTS, **(FIFO_DEFAULTS if self.fifo else {}), **self.kept}
         if "KmsMasterKeyId" in found:
             found["SqsManagedSseEnabled"] = "false"
+        else:
+            found.pop("KmsDataKeyReusePeriodSeconds", None)
         found["MessageRetentionPeriod"] = str(retention_seconds(self.policy.retention))
         found["QueueArn"] = arn
         found["CreatedTimestamp"] = labels.get(CREATED, "0")
@@ -196,7 +201,7 @@ def check(attributes: Mapping[str, str], bounds: Sqs, *, fifo: bool) -> dict[str
             found[name] = value
     if found.get("KmsMasterKeyId") and found.get("SqsManagedSseEnabled") == "true":
         raise Fault(
-            "InvalidAttributeValue",
+            "InvalidAttributeName",
             "You can use one type of server-side encryption (SSE) at one time. You can either enable "
             "KMS SSE or SQS SSE.",
         )
@@ -253,8 +258,11 @@ def change(
         elif name == "RedrivePolicy":
             other |= {"max_attempts": None, "dead_letter": None}
             labels.pop(TARGET, None)
-            if target is not None:
-                arn, count = read_redrive(value)
+            labels.pop(OWN, None)
+            arn, count = read_redrive(value) if value else ("", 0)
+            if value and target is None:
+                labels[OWN] = redrive_text(arn, count)
+            elif value:
                 other = {**other, "max_attempts": count, "dead_letter": target}
                 labels[TARGET] = arn
         elif name != "FifoQueue":
@@ -264,6 +272,8 @@ def change(
                 labels.pop(LABEL + name, None)
             if name == "SqsManagedSseEnabled" and value == "true":
                 labels.pop(LABEL + "KmsMasterKeyId", None)
+            if name == "KmsMasterKeyId" and value:  # also once the key is taken away
+                labels[LABEL + "SqsManagedSseEnabled"] = "false"
     labels[MODIFIED] = str(now_s)
     return Change(labels, other)
 

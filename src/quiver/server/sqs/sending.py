@@ -49,11 +49,11 @@ class Parcel:
             dedup_id=_dedup_key(queue, group, dedup_id),
         )  # fmt: skip
 
-    def check_size(self, queue: Queue) -> None:
+    def check_size(self, queue: Queue, what: str = "are invalid") -> None:
         """Refuse more than the queue takes."""
         if self.nbytes > queue.max_bytes:
             raise invalid_parameter(
-                "One or more parameters are invalid. Reason: Message must be shorter than "
+                f"One or more parameters {what}. Reason: Message must be shorter than "
                 f"{queue.max_bytes} bytes."
             )
 
@@ -77,8 +77,6 @@ def _fifo_ids(queue: Queue, message: Sendable, body: bytes) -> tuple[str | None,
     if not queue.fifo:
         if dedup_id is not None:
             raise invalid(dedup_id, "MessageDeduplicationId", NOT_FOR_TYPE)
-        if group == "":
-            raise invalid(group, "MessageGroupId", NOT_FOR_TYPE)
         if group is not None:
             messages.check_token(group, "MessageGroupId")
         return group, None
@@ -182,7 +180,7 @@ async def send_message_batch(call: Call, request: shapes.SendMessageBatch) -> Ou
         )
     for name in list(parcels):
         try:
-            parcels[name].check_size(queue)
+            parcels[name].check_size(queue, "cannot be validated")  # the words for an entry
         except Fault as fault:
             results.fail(name, fault)
             del parcels[name]

@@ -179,10 +179,12 @@ class Call:
         try:
             path = urlsplit(url).path
         except ValueError:
-            path = ""
+            raise Fault(
+                "InvalidAddress", f"The address {url} is not valid for this endpoint."
+            ) from None
         name = path.rstrip("/").rpartition("/")[2]
         if not name:
-            raise Fault("InvalidAddress", f"The address {url} is not valid for this endpoint.")
+            raise no_queue()
         return name
 
     async def topic(self, url: str | None, verb: Verb) -> TopicHandle:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from quiver.client.aio import run
 from quiver.errors import ReceiptError, ReceiptExpired
@@ -69,7 +69,7 @@ async def _delete(
     late = [(text, receipts[text]) for text in await _settle(call, "ack", list(receipts))]
     if call.service.look(handle).fifo:
         for text, receipt in late:
-            if await _waits(call, receipt):  # else it was deleted before
+            if not (await _find(call, receipt)).settled:
                 refused[text] = invalid(text, "ReceiptHandle", "The receipt handle has expired.")
     elif late:
         (group,) = {receipt.group for _, receipt in late}
@@ -92,15 +92,28 @@ async def _settle(call: Call, action: Any, texts: list[str], **options: Any) -> 
     return ()
 
 
-async def _waits(call: Call, receipt: Receipt) -> bool:
-    """Whether a message is not deleted."""
+class Whereabouts(NamedTuple):
+    """Where the message of a receipt is now."""
 
-    def ask(engine: Engine) -> bool:
+    settled: bool
+    epoch: int | None  # of the lease that it is under
+
+
+async def _find(call: Call, receipt: Receipt) -> Whereabouts:
+    def ask(engine: Engine) -> Whereabouts:
         topic = engine.core.topics.get(receipt.topic)
         group = topic.groups.get(queues.GROUP) if topic is not None else None
         if group is None or group.number != receipt.group:
-            return False
-        return receipt.offset not in group.views[receipt.partition].settled
+            return Whereabouts(settled=True, epoch=None)
+        view = group.views[receipt.partition]
+        if receipt.offset in view.settled:
+            return Whereabouts(settled=True, epoch=None)
+        epochs = (
+            lease.epoch
+            for lease in view.leases.values()
+            if any(piece[0] <= receipt.offset < piece[1] for piece in lease.held)
+        )
+        return Whereabouts(settled=False, epoch=next(epochs, None))
 
     return await run(call.service.flows.asked(ask))
 
@@ -152,11 +165,29 @@ async def _change(call: Call, handle: TopicHandle, text: str | None, seconds: in
         refused = await _settle(call, "extend", [text], lease=seconds)
     else:
         refused = await _settle(call, "nack", [text], delay=0)
-    if not refused:
-        return
-    if not await _waits(call, receipt):
+    if refused:
+        await _change_late(call, handle, text, receipt, seconds)
+
+
+async def _change_late(
+    call: Call, handle: TopicHandle, text: str, receipt: Receipt, seconds: int
+) -> None:
+    """The receipt's own lease has ended. On a standard queue AWS changes the one that came after.
+
+    A lease that ends in between ends as if it had not been changed. A message that is visible stays so.
+    """
+    found = await _find(call, receipt)
+    if found.settled:
         raise invalid(
             text, "ReceiptHandle",
             "Message does not exist or is not available for visibility timeout change.",
         )  # fmt: skip
-    # Otherwise it is visible again or with somebody else, and AWS says yes and changes nothing.
+    if found.epoch is None or call.service.look(handle).fifo:
+        return
+    flows = call.service.flows
+    place = {(receipt.partition, found.epoch): [(receipt.offset, receipt.offset + 1)]}
+    if seconds:
+        command = flows.settle_command("extend", receipt[:2], place, None, seconds, "")
+    else:
+        command = flows.settle_command("nack", receipt[:2], place, 0, None, "")
+    await run(flows.settle_all([command]))
