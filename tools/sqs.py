@@ -125,10 +125,14 @@ def _covered(test: ast.FunctionDef) -> Iterator[str]:
 
 
 def table(names: list[str]) -> str:
-    """A table of these names and what shows them."""
+    """A table of these names and what shows them; of errors, also how they are told."""
     found = shown()
-    lines = ["| | shown by |", "|---|---|"]
+    codes = {**CODES, **NOT_MODELLED} if names == errors() else {}
+    lines = ["| | code | status | shown by |", "|---|---|---|---|"] if codes else [
+        "| | shown by |", "|---|---|",
+    ]  # fmt: skip
     for name in names:
         proof = " · ".join(found.get(name, ())) or f"*{NEVER[name]}*"
-        lines.append(f"| `{name}` | {proof} |")
+        told = f"`{codes[name].code}` | {codes[name].status} | " if codes else ""
+        lines.append(f"| `{name}` | {told}{proof} |")
     return "\n".join(lines)

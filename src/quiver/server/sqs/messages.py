@@ -131,8 +131,7 @@ def _check_value(name: str, attribute: Attribute) -> str:
         raise invalid_parameter(
             f"Message (user) attribute types must be shorter than {NAME_CHARS_MAX} Bytes"
         )
-    if attribute.string_list_values or attribute.binary_list_values:
-        raise Fault("UnsupportedOperation", "Message attribute list values are not supported.")
+    _check_lists(attribute)
     found = attribute.binary_value if base == "Binary" else attribute.string_value
     if found is None:
         raise invalid_parameter(
@@ -144,15 +143,24 @@ def _check_value(name: str, attribute: Attribute) -> str:
             f"Message (user) attribute '{name}' must contain a non-empty value of type '{kind}'."
         )
     if isinstance(found, str):
-        bad = UNSPEAKABLE.search(found)
-        if bad is not None:  # unlike a body, AWS calls this a wrong parameter
-            place = f"the value of message (user) attribute '{name}'"
-            raise invalid_parameter(_unspeakable(bad[0], place))
+        _check_text(found, f"the value of message (user) attribute '{name}'")
         if base == "Number" and not _NUMBER.fullmatch(found.strip()):
             raise invalid_parameter(
                 f"Can't cast the value of message (user) attribute '{name}' to a number."
             )
     return kind
+
+
+def _check_lists(attribute: Attribute) -> None:
+    if attribute.string_list_values or attribute.binary_list_values:
+        raise Fault("UnsupportedOperation", "Message attribute list values are not supported.")
+
+
+def _check_text(text: str, place: str) -> None:
+    """Unlike those of a body, AWS calls such characters of an attribute a wrong parameter."""
+    bad = UNSPEAKABLE.search(text)
+    if bad is not None:
+        raise invalid_parameter(_unspeakable(bad[0], place))
 
 
 def check_system(attributes: Mapping[str, Attribute]) -> str | None:
@@ -163,11 +171,13 @@ def check_system(attributes: Mapping[str, Attribute]) -> str | None:
             raise invalid_parameter(
                 f"The message system attribute '{name}' is invalid. AWSTraceHeader can be sent."
             )
+        _check_lists(attribute)
         if attribute.data_type != "String" or not attribute.string_value:
             raise invalid_parameter(
                 "Message system attribute 'AWSTraceHeader' must contain a non-empty value of type "
                 "'String'."
             )
+        _check_text(attribute.string_value, f"the value of message system attribute '{name}'")
         trace = attribute.string_value
     return trace
 
