@@ -9,7 +9,7 @@ import typer
 
 from quiver.cli import directory, output
 from quiver.cli.files import check_replaceable, written
-from quiver.cli.options import DATA, Data, Json, Start, Yes, epilog
+from quiver.cli.options import DATA, Data, Json, Start, Where, Yes, epilog
 from quiver.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ EPILOG = epilog(
 
 
 def audit(
+    where: Where = None,
     start: Start = None,
     end: Annotated[
         str | None, typer.Option("--end", metavar="TIME", help="Up to this time, without it.")
@@ -56,6 +57,7 @@ def audit(
     from quiver.spark.session import demand_pyspark, start_session
 
     demand_pyspark()
+    data = where or data
     if out is not None:
         if out.suffix.lower() != ".parquet":
             raise InvalidRequest(

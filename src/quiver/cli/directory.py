@@ -75,13 +75,16 @@ def require_queue(path: Path) -> None:
 
 def address(path: Path) -> str | None:
     """The address of a node that was given in place of a directory, if so."""
+    from quiver.client.remote.address import is_address
+
     scheme = path.parts[0] if len(path.parts) > 1 else ""
-    if scheme in ("quiver:", "quivers:"):
-        return f"{scheme}//{'/'.join(path.parts[1:])}"
+    url = f"{scheme}//{'/'.join(path.parts[1:])}"
+    if is_address(url):
+        return url
     if scheme.endswith(":") and not path.exists():
         raise InvalidRequest(
             f"{scheme}//… is neither a directory nor the address of a node, which is "
-            "quiver://host:port (quivers:// with TLS)"
+            "quiver://host:port (quivers:// with TLS) or the http://host:port that it prints"
         )
     return None
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from quiver.cli import directory, output
-from quiver.cli.options import DATA, Data, Json, epilog
+from quiver.cli.options import DATA, Data, Json, Where, epilog
 
 if TYPE_CHECKING:
     from quiver.cli.checkup import Checkup
@@ -34,9 +34,7 @@ VERDICTS: Final = {
 
 
 def doctor(
-    where: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The directory of the queue.")
-    ] = None,
+    where: Where = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="Check a node's configuration instead."),

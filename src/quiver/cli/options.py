@@ -16,6 +16,10 @@ Data = Annotated[
         help="The directory of the queue, or a node's address: quiver://host:7070.",
     ),
 ]
+Where = Annotated[
+    Path | None,
+    typer.Argument(metavar="DIR|URL", help="The queue; in place of --data.", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Topic = Annotated[str, typer.Argument(help="The topic's name.")]

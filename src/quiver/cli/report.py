@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from quiver.cli import directory, output
-from quiver.cli.options import DATA, Data, Json, Start, Yes, epilog
+from quiver.cli.options import DATA, Data, Json, Start, Where, Yes, epilog
 from quiver.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ EPILOG = epilog(
 
 
 def report(
+    where: Where = None,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Where the page and its tables go.")
     ] = OUT,
@@ -43,6 +44,7 @@ def report(
     from quiver.spark.session import demand_pyspark, start_session
 
     demand_pyspark()
+    data = where or data
     _check_place(out, data, yes=yes)
     from quiver.spark.analytics import gather
     from quiver.spark.analytics import report as make

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from quiver.cli import directory, output
-from quiver.cli.options import DATA, Data, Json, epilog
+from quiver.cli.options import DATA, Data, Json, Where, epilog
 
 EPILOG = epilog(
     ["quiver seal", "quiver seal --json | jq -r '.files[].file'"],
@@ -21,8 +21,9 @@ class Written:
     bytes: int
 
 
-def seal(as_json: Json = False, data: Data = DATA) -> None:
+def seal(where: Where = None, as_json: Json = False, data: Data = DATA) -> None:
     """Write all messages that are kept into Parquet files, for other programs to read."""
+    data = where or data
     if directory.address(data) is not None:
         with directory.opened(data) as queue:
             queue.seal()

@@ -22,6 +22,9 @@ EPILOG = epilog(
 
 
 def serve(
+    where: Annotated[
+        Path | None, typer.Argument(metavar="DIR", help="The directory; in place of --data.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option("--data", "-d", metavar="DIR", help="The directory of the queue.")
     ] = None,
@@ -44,8 +47,8 @@ def serve(
     from quiver.server.config import load
     from quiver.server.serve import serve as run
 
-    if data is not None:
-        require_directory(data, "a node serves a directory")
-    options = {"data": data, "listen": listen, "insecure": insecure or None,
+    options = {"data": where or data, "listen": listen, "insecure": insecure or None,
                "log": {"format": log_format} if log_format else None}  # fmt: skip
-    raise typer.Exit(run(load(config, options=options)))
+    found = load(config, options=options)
+    require_directory(found.data, "a node serves a directory")
+    raise typer.Exit(run(found))

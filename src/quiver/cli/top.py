@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 import typer
 
 from quiver.cli import directory, output
-from quiver.cli.options import DATA, Data, Json, epilog
+from quiver.cli.options import DATA, Data, Json, Where, epilog
 from quiver.cli.signals import Stop, stoppable
 from quiver.errors import InvalidRequest, QueueClosed, QuiverError, RequestError
 
@@ -52,9 +52,7 @@ EPILOG = epilog(
 
 
 def top(
-    where: Annotated[
-        str | None, typer.Argument(metavar="URL|DIR", help="A node, or the directory of a queue.")
-    ] = None,
+    where: Where = None,
     topic: Annotated[
         str,
         typer.Option("--topic", "-t", metavar="PATTERN", help="Only topics like this: 'order*'."),
@@ -70,7 +68,7 @@ def top(
     """Watch topics and groups: lag, rates, leases, dead letters."""
     if sort not in SORTS:
         raise InvalidRequest(f"--sort is one of {', '.join(SORTS)}, not {sort[:40]!r}")
-    with closing(_place(where or str(data))) as place:
+    with closing(_place(where or data)) as place:
         if once:
             _show_once(place.name, place.look(), topic, sort, as_json=as_json)
             return
@@ -86,12 +84,12 @@ def top(
 class _Directory:
     """A queue that is only read, whoever owns it."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, path: Path) -> None:
         from quiver.client.connect import connect
 
-        self.name = name
-        directory.require_queue(Path(name))
-        self._queue = connect(name, read_only=True)
+        self.name = str(path)
+        directory.require_queue(path)
+        self._queue = connect(path, read_only=True)
 
     def look(self) -> "Overview":
         """What is in it now."""
@@ -109,13 +107,8 @@ class _Node:
         from quiver.client.remote.address import parse
 
         self._address = replace(parse(url), patience_seconds=LOOK_SECONDS)
+        self.name = str(self._address)
         self._queue: Queue | None = None
-
-    @property
-    def name(self) -> str:
-        """Its address, without the token."""
-        scheme = "quivers" if self._address.secure else "quiver"
-        return f"{scheme}://{','.join(self._address.hosts)}"
 
     def look(self) -> "Overview":
         """What it says now."""
@@ -132,15 +125,9 @@ class _Node:
             self._queue.close()
 
 
-def _place(text: str) -> _Directory | _Node:
-    """A directory, unless it looks like an address."""
-    from quiver.client.remote.address import EXAMPLE, is_address
-
-    if is_address(text):
-        return _Node(text)
-    if "://" in text:
-        raise InvalidRequest(f"a node's address is {EXAMPLE}, or begins with quivers://")
-    return _Directory(text)
+def _place(path: Path) -> _Directory | _Node:
+    node = directory.address(path)
+    return _Directory(path) if node is None else _Node(node)
 
 
 def _show_once(place: str, overview: "Overview", pattern: str, sort: str, *, as_json: bool) -> None:

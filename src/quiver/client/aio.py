@@ -133,6 +133,9 @@ class AsyncQueue:
         self._flows_, self._close = opening.result()
         return self
 
+    def __repr__(self) -> str:
+        return f"<AsyncQueue {'not open' if self._flows_ is None else self._flows_.place}>"
+
     async def aclose(self) -> None:
         """Finish what was started and let go of the directory."""
         await asyncio.to_thread(self._close)
@@ -584,6 +587,9 @@ class AsyncProducer:
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
+    def __repr__(self) -> str:
+        return f"<AsyncProducer {self._opened or 'not open'}>"
+
     @property
     def _outbox(self) -> Outbox:
         if self._opened is None:
@@ -671,6 +677,9 @@ class AsyncMember:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
 
+    def __repr__(self) -> str:
+        return f"<AsyncMember {self._membership}>"
+
     @property
     def partitions(self) -> list[int]:
         """The partitions that are this member's now."""
@@ -722,6 +731,9 @@ class AsyncConsumer:
         self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<AsyncConsumer {self._topic}/{self._group} in {self._flows.place}>"
 
     async def get(self, *, wait: Duration | None = None) -> AsyncDelivery | None:
         """The next message; None if none came within `wait` (None: for ever) or it was closed."""

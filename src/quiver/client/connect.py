@@ -167,7 +167,7 @@ def open_flows(
         shard.close()
         lock.release()
 
-    return Flows(shard, durability), close
+    return Flows(shard, durability, str(path.absolute())), close
 
 
 def open_replica(path: Path, durability: Durability) -> tuple[Flows, Callable[[], None]]:
@@ -180,4 +180,4 @@ def open_replica(path: Path, durability: Durability) -> tuple[Flows, Callable[[]
         )
     replica = Replica(DiskFiles(path, read_only=True), lambda: unowned(path))
     follower = Follower(replica, SystemClock())
-    return Flows(follower, durability), follower.close
+    return Flows(follower, durability, str(path.absolute())), follower.close

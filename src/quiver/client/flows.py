@@ -153,9 +153,10 @@ class StoredPage:
 class Flows:
     """The verbs of the API over a shard, or over what stands in for it where one only reads."""
 
-    def __init__(self, shard: Shard | Follower, durability: Durability) -> None:
+    def __init__(self, shard: Shard | Follower, durability: Durability, place: str = "") -> None:
         self.shard = shard
         self.durability = durability
+        self.place = place  # where the queue is, as `repr` shows it
         self._handles: dict[str, TopicHandle] = {}
 
     @property

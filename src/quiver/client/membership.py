@@ -29,6 +29,10 @@ class Membership:
         self._beat_ms = flows.now_ms()  # when the group last heard of this member
         self._positions: dict[int, int] = {}
 
+    def __str__(self) -> str:
+        _, group, member = self._who
+        return f"{member} of {self._topic.name}/{group} in {self._flows.place}"
+
     @property
     def partitions(self) -> list[int]:
         """What is owned."""

@@ -9,7 +9,7 @@ from quiver.client import arguments
 from quiver.client.flows import Flow, Flows, sent_batch
 from quiver.client.owner import Owner
 from quiver.errors import OutcomeUnknown, ProducerFailed, QueueClosed, QuiverError
-from quiver.model.commands import Producer
+from quiver.model.commands import UNNAMED, Producer
 from quiver.model.message import Message
 from quiver.model.replies import Durability, SentMany
 from quiver.node.shard import TopicHandle
@@ -40,6 +40,11 @@ class Outbox:
         self._pending: deque[tuple[Ticket[SentMany], list[Row], int]] = deque()
         self._pending_bytes = 0
         self._lost: OutcomeUnknown | None = None  # why nobody knows what is stored
+
+    def __str__(self) -> str:
+        known = self._name is not None and not self._name.startswith(UNNAMED)
+        name = f"{self._name} of " if known else "of "
+        return f"{name}{self._topic.name} in {self._flows.place}"
 
     @property
     def rows(self) -> int:

@@ -142,7 +142,14 @@ class Record:
     def __repr__(self) -> str:
         body = self.body if len(self.body) <= 40 else self.body[:37] + b"..."
         key = f", key={self.key!r}" if self.key is not None else ""
-        return f"<{type(self).__name__} {self.topic}/{self.partition}/{self.offset} {body!r}{key}>"
+        return (
+            f"<{type(self).__name__} {self.topic}/{self.partition}/{self.offset} {body!r}{key}"
+            f"{self._more()}>"
+        )
+
+    def _more(self) -> str:
+        """What a `repr` says besides."""
+        return ""
 
 
 class Leased(Record):
@@ -169,6 +176,9 @@ class Leased(Record):
         self._settle = settle
         self.lease = lease
         self.attempt = attempt
+
+    def _more(self) -> str:
+        return f", group={self.group!r}, attempt={self.attempt}"
 
     @property
     def group(self) -> str:
@@ -266,6 +276,10 @@ class LeasedTable:
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
+
+    def __repr__(self) -> str:
+        place = f"{self.lease.topic}/{self.lease.group}"
+        return f"<{type(self).__name__} {place}, {len(self):,} messages>"
 
 
 class DeliveryBatch(LeasedTable):

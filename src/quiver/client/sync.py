@@ -78,6 +78,9 @@ class Queue:
         self._flows = flows
         self._close = close
 
+    def __repr__(self) -> str:
+        return f"<Queue {self._flows.place}>"
+
     def close(self) -> None:
         """Finish what was started and let go of the directory."""
         self._close()
@@ -825,6 +828,9 @@ class Producer:
         self._thread = Thread(target=self._flush_when_due, name="quiver-producer", daemon=True)
         self._thread.start()
 
+    def __repr__(self) -> str:
+        return f"<Producer {self._outbox}>"
+
     @property
     def sequence(self) -> int:
         """How many messages were sent under this producer's name, in this and earlier runs."""
@@ -929,6 +935,9 @@ class Member:
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
 
+    def __repr__(self) -> str:
+        return f"<Member {self._membership}>"
+
     @property
     def partitions(self) -> list[int]:
         """The partitions that are this member's now."""
@@ -992,6 +1001,9 @@ class Consumer:
         self._error: Exception | None = None
         self._thread = Thread(target=self._work, name="quiver-consumer", daemon=True)
         self._thread.start()
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self._topic}/{self._group} in {self._flows.place}>"
 
     def get(self, *, wait: Duration | None = None) -> Delivery | None:
         """The next message; None if none came within `wait` (None: for ever) or it was closed.

@@ -26,6 +26,10 @@ class Collected:
         self._done = False
         self.sent: list[SentBatch] = []  # filled when the transaction is done
 
+    def __repr__(self) -> str:
+        parts = f"{len(self._settles)} to settle, {len(self._sends)} to send"
+        return f"<{type(self).__name__} in {self._flows.place}, {'done' if self._done else parts}>"
+
     def ack(self, deliveries: Settleable) -> None:
         """Settle these if the transaction is done.
 

@@ -1,4 +1,7 @@
-"""`quiver://[token@]host:port[,host:port…][?ca=…&patience=…]`: where nodes are, and who we are."""
+"""`quiver://[token@]host:port[,host:port…][?ca=…&patience=…]`: where nodes are, and who we are.
+
+`quivers://` is with TLS. `http://` and `https://` mean the same, with the ports that these have.
+"""
 
 import ipaddress
 import os
@@ -13,8 +16,9 @@ from quiver import limits
 from quiver.errors import InvalidRequest
 from quiver.model.units import milliseconds
 
-SCHEMES: Final = ("quiver://", "quivers://")
-PORT: Final = 7070
+PORTS: Final = {"quiver": 7070, "quivers": 7070, "http": 80, "https": 443}  # where none is given
+SCHEMES: Final = tuple(f"{scheme}://" for scheme in PORTS)
+SECURE: Final = ("quivers", "https")
 TOKEN: Final = "QUIVER_TOKEN"  # noqa: S105  # the name of a variable
 EXAMPLE: Final = "quiver://127.0.0.1:7070"
 
@@ -29,6 +33,10 @@ class Address:
     ca: str | None = None  # a file with the certificates to trust instead of the system's
     patience_seconds: float = limits.PATIENCE_REMOTE_SECONDS
     open_seconds: float = limits.OPEN_REMOTE_SECONDS  # the patience of connecting
+
+    def __str__(self) -> str:
+        """What may be shown: where it is, without the token."""
+        return f"{'quivers' if self.secure else 'quiver'}://{','.join(self.hosts)}"
 
     @property
     def urls(self) -> tuple[str, ...]:
@@ -53,7 +61,7 @@ class Address:
 
 def is_address(text: str) -> bool:
     """Whether this means nodes, and not a directory."""
-    return text.startswith(SCHEMES)
+    return text.lower().startswith(SCHEMES)
 
 
 def parse(url: str, environment: Mapping[str, str] = os.environ) -> Address:
@@ -78,15 +86,15 @@ def parse(url: str, environment: Mapping[str, str] = os.environ) -> Address:
     if "patience" in options:
         patience = (milliseconds(options["patience"], "patience") / 1000,) * 2
     return Address(
-        tuple(_host(host) for host in hosts.split(",")),
-        parts.scheme == "quivers",
+        tuple(_host(host, PORTS[parts.scheme]) for host in hosts.split(",")),
+        parts.scheme in SECURE,
         token or None,
         options.get("ca"),
         *patience,
     )
 
 
-def _host(text: str) -> str:
+def _host(text: str, usual: int) -> str:
     host, port = None, None
     if all(char.isalnum() or char in "-._:[]" for char in text):
         with suppress(ValueError):
@@ -95,7 +103,7 @@ def _host(text: str) -> str:
     if not host:
         raise InvalidRequest(f"{text[:80]!r} is not host:port; an address is {EXAMPLE}")
     shown = f"[{host}]" if ":" in host else host
-    return f"{shown}:{PORT if port is None else port}"
+    return f"{shown}:{usual if port is None else port}"
 
 
 def _is_loopback(host: str) -> bool:

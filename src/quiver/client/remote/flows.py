@@ -79,6 +79,7 @@ class RemoteFlows(Flows):
     def __init__(self, link: Link, durability: Durability) -> None:
         self.link = link
         self.durability = durability
+        self.place = str(link.address)
         self._handles: dict[str, TopicHandle] = {}
         self._read_topics: dict[int, str] = {}  # names of topics that are read, by their numbers
 

@@ -1,0 +1,44 @@
+"""The ways to write a node's address, and what may be shown of it."""
+
+import pytest
+
+from quiver.client.remote.address import is_address, parse
+from quiver.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("text", "urls"),
+    [
+        ("quiver://a", ("http://a:7070",)),
+        ("quivers://a", ("https://a:7070",)),
+        ("http://a:7070", ("http://a:7070",)),
+        ("http://a:7070/", ("http://a:7070",)),
+        ("https://a:7070,b:7071", ("https://a:7070", "https://b:7071")),
+        ("http://a", ("http://a:80",)),
+        ("https://a", ("https://a:443",)),
+        ("HTTP://a:7070", ("http://a:7070",)),
+    ],
+)
+def test_an_address_may_be_that_of_http(text, urls):
+    assert is_address(text)
+    assert parse(text, {}).urls == urls
+
+
+def test_a_token_and_options_go_into_each_kind():
+    found = parse("https://token@a:7070?ca=/etc/ca.pem&patience=1s", {})
+    assert (found.token, found.ca, found.patience_seconds) == ("token", "/etc/ca.pem", 1.0)
+
+
+def test_what_is_shown_has_no_token():
+    assert str(parse("https://secret@a:7070,b:7071?ca=x", {})) == "quivers://a:7070,b:7071"
+    assert str(parse("quiver://me:secret@a", {})) == "quiver://a:7070"
+
+
+@pytest.mark.parametrize("text", ["kafka://a", "data/", "http:/a", "ftp://a"])
+def test_what_is_not_an_address_is_none(text):
+    assert not is_address(text)
+
+
+def test_a_path_after_the_host_is_refused():
+    with pytest.raises(InvalidRequest, match="an address is quiver://"):
+        parse("http://a:7070/v1/topics", {})
