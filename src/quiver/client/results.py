@@ -83,6 +83,13 @@ class Lease:
         self.settled = settled
         self.tag = tag
 
+    def until(self, deadline_ms: int) -> "Lease":
+        """The same lease with another deadline."""
+        return Lease(
+            self.topic, self.topic_number, self.group, self.group_number, self.epoch, deadline_ms,
+            self.settled, self.tag,
+        )  # fmt: skip
+
 
 class Record:
     """A stored message."""

@@ -10,12 +10,13 @@ from typing import Self
 
 class Wire:
     """Forwards connections to a port. `lose` says whose answers are lost: those to requests with some
-    part in them, so many times; `after` is called, and who asked gets what is there `instead`. While
-    it is `down` nobody gets through."""
+    part in them, so many times; `after` is called, and who asked gets what is there `instead`. `drop` says
+    the same of requests that get lost before the node has them. While it is `down` nobody gets through."""
 
     def __init__(self, port: int) -> None:
         self._target = port
         self.lose: dict[bytes, int] = {}
+        self.drop: dict[bytes, int] = {}
         self.lost = 0
         self.after: Callable[[], object] = lambda: None
         self.instead = b""
@@ -47,13 +48,16 @@ class Wire:
         with suppress(OSError):
             while data := near.recv(1 << 20):
                 asked += data
+                if self._is_lost(self.drop, bytes(asked)):
+                    self.after()
+                    break
                 far.sendall(data)
         _cut(near, far)
 
     def _answer(self, near: socket.socket, far: socket.socket, asked: bytearray) -> None:
         with suppress(OSError):
             while data := far.recv(1 << 20):
-                if self._is_lost(bytes(asked)):
+                if self._is_lost(self.lose, bytes(asked)):
                     self.after()
                     near.sendall(self.instead)
                     break
@@ -61,10 +65,10 @@ class Wire:
                 near.sendall(data)
         _cut(near, far)
 
-    def _is_lost(self, request: bytes) -> bool:
-        for part, times in self.lose.items():
+    def _is_lost(self, losses: dict[bytes, int], request: bytes) -> bool:
+        for part, times in losses.items():
             if part in request and times:
-                self.lose[part] -= 1
+                losses[part] -= 1
                 self.lost += 1
                 return True
         return False

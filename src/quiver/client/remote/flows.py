@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 import pyarrow as pa
+from msgspec import UNSET
 
 from quiver import limits, notices
 from quiver.batches.rows import Row, pack
@@ -31,6 +32,7 @@ from quiver.client.flows import (
     together,
 )
 from quiver.client.remote import tables, wire
+from quiver.client.remote.deadlines import Deadlines, doubt_table, learn_table
 from quiver.client.remote.link import UNSURE, Link, Reply, Request
 from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch, Staged
 from quiver.client.steps import Work
@@ -81,6 +83,7 @@ class RemoteFlows(Flows):
         self.durability = durability
         self.place = str(link.address)
         self._handles: dict[str, TopicHandle] = {}
+        self._deadlines = Deadlines()
         self._read_topics: dict[int, str] = {}  # names of topics that are read, by their numbers
 
     def now_ms(self) -> int:
@@ -333,7 +336,11 @@ class RemoteFlows(Flows):
         parts = self.settles(action, items, delay=delay, lease=lease, reason=reason)
         if not parts:
             return
-        refused = yield from self._settle(*parts)
+        if action == "extend":
+            self._deadlines.doubt(items, self.now_ms() + arguments.lease_ms(lease))
+        refused, deadline_ms = yield from self._settle(*parts)
+        if deadline_ms is not None:
+            self._deadlines.learn(items, deadline_ms)
         if refused:
             found = [x for x in items if (x.receipt if isinstance(x, Leased) else x) in refused]
             raise expired(found, len(found), len(items))
@@ -357,8 +364,12 @@ class RemoteFlows(Flows):
         ]
         if not held:
             return
-        part = _part(action, [], held, delay, lease, reason)
-        refused = yield from self._settle((part, leased.lease.deadline_ms))
+        part, before = _part(action, [], held, delay, lease, reason), leased.lease
+        if action == "extend":
+            doubt_table(leased, self.now_ms() + arguments.lease_ms(lease))
+        refused, deadline_ms = yield from self._settle((part, before.deadline_ms))
+        if deadline_ms is not None:
+            learn_table(leased, before, deadline_ms, whole=mask is None)
         if refused:
             count = sum(end - start for one in held for start, end in one.ranges)
             places = [(receipt.partition, receipt.offset) for receipt in map(parse, refused)]
@@ -370,15 +381,19 @@ class RemoteFlows(Flows):
         """What settles these items, and until when all of their leases hold."""
         receipts: list[str] = []
         found: dict[tuple[Lease, int], Ranges] = {}
+        until_ms = limits.TIME_MS_MAX
         for item in listed(items):
             if isinstance(item, str):
-                parse(item)  # whose it is the node will say
+                until_ms = min(
+                    until_ms, self._deadlines.until(item)
+                )  # whose it is the node will say
                 receipts.append(item)
             elif not isinstance(item, Leased):
                 raise InvalidRequest(
                     f"deliveries and receipts can be settled, not {type(item).__name__}"
                 )
             elif not needs_no_settling(action, item.lease):
+                until_ms = min(until_ms, self._deadlines.until(item))
                 ranges = found.setdefault((item.lease, item.partition), [])
                 if ranges and ranges[-1][1] == item.offset:
                     ranges[-1] = (ranges[-1][0], item.offset + 1)
@@ -390,27 +405,34 @@ class RemoteFlows(Flows):
         )  # fmt: skip
         if not receipts and not found:
             return []
-        until_ms = min((held.deadline_ms for held, _ in found), default=0) if not receipts else 0
         return [(part, until_ms)]
 
-    def _settle(self, settled: tuple[wire.SettlePart, int]) -> Flow[dict[str, None]]:
-        """Settle; return the receipts that were refused."""
+    def _settle(
+        self, settled: tuple[wire.SettlePart, int]
+    ) -> Flow[tuple[dict[str, None], int | None]]:
+        """Settle; return the receipts that were refused, and, after `extend` of all, their deadline."""
         part, until_ms = settled
         reply = yield from self._call("POST", "/v1/settle", part, repeat=True)
         try:
-            reply.json(wire.Count)
+            done = reply.json(wire.SettledOut)
         except ReceiptExpired as error:
+            refused = dict.fromkeys(error.refused)
             if not reply.repeated or part.action == "extend":  # which ends no lease by itself
-                return dict.fromkeys(error.refused)
+                return refused, None
             if part.action != "ack":
                 raise _unknown(error) from error
             # The attempt whose answer was lost has ended the leases, or something else has. While
             # they cannot have ended by themselves that is as good as done: if an operator's seek or
             # purge came first instead, that had the last word anyway. Later it is what a consumer
             # who was too slow is told, and must be able to live with: it may come again.
-            if self.now_ms() >= until_ms:
-                return dict.fromkeys(error.refused)
-        return {}
+            if self._told_ms(reply) >= until_ms:
+                return refused, None
+            return {}, None
+        return {}, done.deadline_ms if done.deadline_ms is not UNSET else None
+
+    def _told_ms(self, reply: Reply) -> int:
+        """The node's time when it answered: the client's may be another."""
+        return int(reply.headers.get(wire.TIME_HEADER) or self.now_ms())
 
     # -- transactions ------------------------------------------------------------------------------
 

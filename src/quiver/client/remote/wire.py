@@ -102,6 +102,13 @@ class Count(Answer, frozen=True):
     count: int
 
 
+class SettledOut(Count, frozen=True):
+    """How many receipts were settled. After `extend` also until when their leases hold at least, in
+    milliseconds since 1970 by the node's clock, which is the header `Quiver-Time` of answers."""
+
+    deadline_ms: int | UnsetType = UNSET
+
+
 # -- sending ---------------------------------------------------------------------------------------
 
 

@@ -232,16 +232,19 @@ def _lease_of(item: Record) -> dict[str, Any]:
 # -- settling --------------------------------------------------------------------------------------
 
 
-async def settle(call: Call, body: wire.SettlePart) -> wire.Count:
+async def settle(call: Call, body: wire.SettlePart) -> wire.SettledOut:
     commands = await _settles(call, [body])
     await _demand(call, commands)
+    begun_ms = call.flows.now_ms()  # the log's entries are not before it
     refused = await run(call.flows.settle_all(commands))
     total = sum(end - start for one in commands for held in one.held for start, end in held.ranges)
     if refused:
         secret = call.flows.secret
         texts = [text(one, tag(one.topic, one.group, one.epoch, secret)) for one in refused]
         raise expired(texts, len(texts), total)
-    return wire.Count(count=total)
+    if body.action != "extend":
+        return wire.SettledOut(count=total)
+    return wire.SettledOut(count=total, deadline_ms=begun_ms + arguments.lease_ms(body.lease))
 
 
 async def transact(call: Call, body: wire.TransactionIn) -> list[SentBatch]:

@@ -58,7 +58,7 @@ ENDPOINTS: Final = (
              "Lease messages, waiting for the first", wire.Received, wire.ReceiveIn,
              arrow_out=True, large=True),
     Endpoint("POST", "/v1/settle", None, messages.settle, "Ack, nack, extend or dead-letter",
-             wire.Count, wire.SettlePart, limit=_JSON),
+             wire.SettledOut, wire.SettlePart, limit=_JSON),
     Endpoint("POST", "/v1/transactions", None, messages.transact,
              "Settle and send, all or nothing", list[SentBatch], wire.TransactionIn,
              limit=_JSON, arrow_limit=limits.API_TRANSACTION_BYTES_MAX,
