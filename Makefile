@@ -7,6 +7,9 @@ BIN   := .venv/bin
 STAMP := .venv/.installed
 CODE  := $(wildcard src tests tools bench examples)
 
+# Without bytecode each process that tests start compiles all anew: half of the time of collecting tests.
+unexport PYTHONDONTWRITEBYTECODE
+
 # $(call pytest,markers): the tests with these markers; Spark's in one session of their own, which they share.
 define pytest
 	$(BIN)/python -m pytest -m '($(1)) and not spark' -n auto --dist worksteal --timeout=1800 $(PYTEST_FLAGS)

@@ -3,7 +3,8 @@
 Twice, in two ways. The worker counts its own calls to the system and kills itself at the N-th, for
 every N until a run ends by itself: that is quick, so all of them have their turn. `strace` knows
 nothing of Python: it kills the process when one of its threads makes its N-th call of a kind, or lets
-that call fail, as the kernel sees it; that is slow, and so are the tests that kill.
+that call fail, as the kernel sees it; that is slow, and so are the tests that kill. Every call has its
+turn in `make soak`; shorter runs take some of them.
 """
 
 import shutil
@@ -59,7 +60,7 @@ def check(path: Path, said: str) -> int:
     return len(sent) + len(heard.get("out", ()))
 
 
-def die_at_every_call(base: Path, step: int, first: int = 1) -> tuple[int, int]:
+def die_at_every_call(base: Path, step: int, first: int) -> tuple[int, int]:
     """How many processes died, and how many messages they had confirmed altogether."""
     said, complaints = finish(
         start(command("every", str(base), str(first), str(step))), seconds=2_000
@@ -78,15 +79,17 @@ def die_at_every_call(base: Path, step: int, first: int = 1) -> tuple[int, int]:
     return len(heard["killed"]), confirmed
 
 
-def test_a_process_that_dies_at_some_of_its_calls_loses_nothing(tmp_path):
-    killed, confirmed = die_at_every_call(tmp_path, step=60, first=4)
-    assert confirmed > killed, "there was something to lose"
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(2_400)
-def test_a_process_that_dies_at_any_call_loses_nothing(tmp_path):
-    killed, confirmed = die_at_every_call(tmp_path, step=1)
+@pytest.mark.parametrize(
+    "step",  # between the calls at which one dies
+    [
+        60,
+        pytest.param(10, marks=pytest.mark.slow),
+        pytest.param(1, marks=pytest.mark.soak),
+    ],
+)
+def test_a_process_that_dies_at_its_calls_loses_nothing(tmp_path, step):
+    killed, confirmed = die_at_every_call(tmp_path, step, first=min(step, 4))
     print(f"killed {killed}, confirmed {confirmed}, lost 0, duplicated 0")
     assert confirmed > killed, "there was something to lose"
 
@@ -114,11 +117,13 @@ def go_through(kind: str, what: str, step: int, base: Path) -> list[str]:
 
 
 @needs_strace
-@pytest.mark.slow
 @pytest.mark.timeout(1_200)
+@pytest.mark.parametrize(
+    "times", [pytest.param(6, marks=pytest.mark.slow), pytest.param(1, marks=pytest.mark.soak)]
+)
 @pytest.mark.parametrize("kind", STEPS)
-def test_a_process_killed_as_the_kernel_sees_it_loses_nothing(tmp_path, kind):
-    heard = go_through(kind, "signal=SIGKILL", STEPS[kind], tmp_path)
+def test_a_process_killed_as_the_kernel_sees_it_loses_nothing(tmp_path, kind, times):
+    heard = go_through(kind, "signal=SIGKILL", times * STEPS[kind], tmp_path)
     assert len(heard) > 1, "no call of that kind was met"
     print(f"{kind}: killed {len(heard) - 1}, lost 0, duplicated 0")
 
@@ -131,7 +136,9 @@ def stops_confirming(said: str) -> None:
 
 
 @needs_strace
-@pytest.mark.parametrize(("kind", "step"), [("fdatasync", 75), ("fsync", 18)])
+@pytest.mark.parametrize(
+    ("kind", "step"), [("fdatasync", 75), pytest.param("fsync", 18, marks=pytest.mark.check)]
+)
 def test_a_sync_that_fails_stops_the_queue_for_good(tmp_path, kind, step):
     *failed, _ = go_through(kind, "error=EIO", step, tmp_path)
     assert failed, "no call of that kind was met"
@@ -140,6 +147,7 @@ def test_a_sync_that_fails_stops_the_queue_for_good(tmp_path, kind, step):
 
 
 @needs_strace
+@pytest.mark.check
 def test_a_write_that_fails_stops_the_queue_for_good(tmp_path):
     *failed, _ = go_through("pwritev,pwritev2", "error=EIO", 210, tmp_path)
     assert failed

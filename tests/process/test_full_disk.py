@@ -26,7 +26,7 @@ def run(*words: str) -> None:
     subprocess.run(words, check=True, capture_output=True, timeout=60)
 
 
-@pytest.fixture(params=["tmpfs", "ext4"])
+@pytest.fixture(params=["tmpfs", pytest.param("ext4", marks=pytest.mark.check)])
 def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Path]:
     """A small file system of its own, with a ballast file on it that can be removed."""
     if os.geteuid() != 0:

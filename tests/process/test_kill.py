@@ -96,7 +96,7 @@ def kill_again_and_again(path: Path, kills: int, random: Random) -> History:
         said, complaints = kill_after(worker, path, lines, kind)
         assert "Traceback" not in complaints, complaints[-3_000:]
         history.hear(said)
-        if round_ % 10 == 9:
+        if round_ % 10 == 9 or round_ == kills - 1:
             check_receipts(path, history)
     return history
 
@@ -152,15 +152,19 @@ def check(path: Path, history: History) -> str:
     return summary
 
 
-def test_ten_kills_at_random_moments_lose_nothing(tmp_path):
-    check(tmp_path / "data", kill_again_and_again(tmp_path / "data", 10, Random(1)))
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_hundred_kills_at_random_moments_lose_nothing(tmp_path):
-    history = kill_again_and_again(tmp_path / "data", 100, Random(2))
-    assert history.kills >= 100
+@pytest.mark.parametrize(
+    "kills",
+    [
+        4,
+        pytest.param(30, marks=pytest.mark.slow),
+        pytest.param(100, marks=pytest.mark.soak),
+    ],
+)
+def test_kills_at_random_moments_lose_nothing(tmp_path, kills):
+    history = kill_again_and_again(tmp_path / "data", kills, Random(kills))
+    assert history.kills == kills
+    assert history.used, "receipts were tried after a crash"
     check(tmp_path / "data", history)
 
 

@@ -100,11 +100,14 @@ def check_kills(path: Path, letters: int, kills: int) -> None:
         assert sorted(stay) == [order for order in range(letters) if not matches(order)]
 
 
-def test_a_redrive_that_is_killed_goes_on_without_duplicates(tmp_path):
-    check_kills(tmp_path / "data", 20_000, kills=3)
-
-
-@pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_a_million_letters_are_redriven_exactly_in_spite_of_kills(tmp_path):
-    check_kills(tmp_path / "data", 1_000_000, kills=1)
+@pytest.mark.parametrize(
+    ("letters", "kills"),
+    [
+        (20_000, 2),
+        pytest.param(200_000, 3, marks=pytest.mark.slow),
+        pytest.param(1_000_000, 1, marks=pytest.mark.soak),
+    ],
+)
+def test_a_redrive_that_is_killed_goes_on_without_duplicates(tmp_path, letters, kills):
+    check_kills(tmp_path / "data", letters, kills)

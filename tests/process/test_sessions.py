@@ -7,7 +7,7 @@ import pytest
 
 import quiver
 
-pytestmark = [pytest.mark.process, pytest.mark.slow]
+pytestmark = [pytest.mark.process, pytest.mark.check]
 
 
 def test_a_member_that_waits_longer_than_its_session_stays_a_member(tmp_path):
