@@ -342,7 +342,7 @@ def test_who_cannot_look_does_not_say_that_there_is_nothing(orders):
 
 @pytest.mark.parametrize("command", [["topics"], ["access", "list"], ["serve"]])
 def test_an_address_of_another_kind_is_no_directory(cli, command):
-    cli(*command, "-d", "http://127.0.0.1:1", code=2)
+    cli(*command, "-d", "ftp://127.0.0.1:1", code=2)
     assert "quiver://host:port" in cli.error
     assert list(cli.directory.iterdir()) == []
 

@@ -185,7 +185,8 @@ class Traced:
         (site / "sitecustomize.py").write_text(SITE)
         self.recorded = tmp_path / "spans"
         path = os.pathsep.join([str(site), *filter(None, [os.environ.get("PYTHONPATH")])])
-        self.node = start_node(tmp_path, env={"PYTHONPATH": path, "SPANS": str(self.recorded)})
+        env = {"PYTHONPATH": path, "SPANS": str(self.recorded)}
+        self.node = start_node(tmp_path, env=env, fresh=True)  # it imports sitecustomize
 
     def spans(self) -> list[dict[str, Any]]:
         """What it recorded, all of it: it is ended for that."""
