@@ -33,6 +33,7 @@
        ├─ CorruptSegment       old messages cannot be read from their file
        ├─ CorruptLedger        a file of the ledger is damaged; messages are not affected
        ├─ UnsupportedFormat    written by a newer Quiver
+       ├─ ReadFailed           the disk did not give what it holds; the queue goes on
        └─ StorageFailed        a write or sync failed; the queue has stopped
 
 And one warning, of Python's own kind, because it is no reason to stop:
@@ -337,6 +338,23 @@ class UnsupportedFormat(StorageError):
     code = "unsupported_format"
 
 
+class ReadFailed(StorageError):
+    """The operating system could not read a file. That is no damage: a later read may succeed.
+
+    `path` is the file, `errno` what the system said. The queue goes on, and leaves the file as it is.
+    """
+
+    code = "read_failed"
+
+    def __init__(self, message: str, path: str = "", errno: int = 0) -> None:
+        super().__init__(message, path, errno)
+        self.path = path
+        self.errno = errno
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class StorageFailed(StorageError):
     """A write or sync failed. The queue has stopped; whether the last requests were kept is unknown."""
 
@@ -344,7 +362,7 @@ class StorageFailed(StorageError):
 
 
 class UnreadableMessages(UserWarning):
-    """Messages were left out, because their segment is damaged or missing; others were given."""
+    """Messages were left out, because they cannot be read from their file; others were given."""
 
 
 class BehindRetention(UserWarning):

@@ -10,7 +10,6 @@ from quiver import limits
 from quiver.errors import StorageError
 from quiver.storage import codec, doctor, ledger, lock, logfile, mark, segment, snapshot
 from quiver.storage.files import TEMPORARY, DiskFiles
-from quiver.storage.mark import Mark
 
 if TYPE_CHECKING:
     from quiver.storage.doctor import Finding
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 LOOKS: Final = 3  # at a directory that changes while we look
 FREE_BYTES_LOW: Final = 2 * limits.WAL_FILE_BYTES
 
-Status = Literal["healthy", "warnings", "damaged"]
+Status = Literal["healthy", "warnings", "unreadable", "damaged"]
 Severity = Literal["warning", "error"]
 
 
@@ -60,8 +59,10 @@ class Checkup:
     @property
     def status(self) -> Status:
         """The worst of it in a word."""
-        if any(problem.severity == "error" for problem in self.problems):
-            return "damaged"
+        errors = [problem for problem in self.problems if problem.severity == "error"]
+        if errors:
+            means = EXPLAINED["unreadable"][0]
+            return "unreadable" if all(one.means == means for one in errors) else "damaged"
         return "warnings" if self.problems else "healthy"
 
 
@@ -69,7 +70,7 @@ def examine(path: Path) -> Checkup:
     """Read every file and change none. A directory in use changes meanwhile: errors are looked at again."""
     for _ in range(LOOKS - 1):
         found = _examine(path)
-        if found.owner is None or found.status != "damaged":
+        if found.owner is None or found.status in ("healthy", "warnings"):
             return found
     return _examine(path)
 
@@ -79,7 +80,7 @@ def _examine(path: Path) -> Checkup:
     files = DiskFiles(path, read_only=True)
     findings = doctor.inspect(files)
     checkup = Checkup(
-        str(path), owner, Mark(files).index, shutil.disk_usage(path).free,
+        str(path), owner, doctor.confirmed_in(files), shutil.disk_usage(path).free,
         {"log": logfile.VERSION, "snapshot": snapshot.VERSION, "segment": int(segment.VERSION)},
     )  # fmt: skip
     for name in files.names():
@@ -89,7 +90,7 @@ def _examine(path: Path) -> Checkup:
             owner and finding.kind in ("torn", "temporary", "orphan")
         ):
             checkup.problems.append(_problem(finding))  # an owner is just writing those
-    if checkup.status != "damaged":
+    if checkup.status in ("healthy", "warnings"):
         checkup.problems += _lost_batches(files, findings)
     checkup.problems += [_stranger(facts) for facts in checkup.files if facts.kind == "unknown"]
     if checkup.free_bytes < FREE_BYTES_LOW:
@@ -178,8 +179,9 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
         "Use the newer Quiver that wrote it, or upgrade: pip install --upgrade quiver-mq",
     ),
     "unreadable": (
-        "The operating system does not let us read the file, so nothing can be said about it.",
-        "Check the file's permissions and the disk, then run quiver doctor again.",
+        "The operating system does not let us read the file, so nothing can be said about it: it may "
+        "be whole.",
+        "Check the file's permissions, the disk and the system's log, then run quiver doctor again.",
     ),
     "segment": (
         "Messages that have left the log cannot be read from here: a disk error, or somebody changed "
@@ -212,7 +214,7 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
 
 def _problem(finding: "Finding") -> Problem:
     of_segment = finding.file.endswith(segment.SUFFIX) and not ledger.span_of(finding.file)
-    about_segment = finding.severity == "error" and of_segment
+    about_segment = finding.severity == "error" and of_segment and finding.kind != "unreadable"
     means, todo = EXPLAINED["segment" if about_segment else finding.kind]
     severity: Severity = "error" if finding.severity == "error" else "warning"
     what = finding.text.split(" Nothing was changed.")[0].rstrip(".")

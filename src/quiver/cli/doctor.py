@@ -20,15 +20,16 @@ EPILOG = epilog(
         "quiver doctor --ready",
     ],
     "It only reads, so it may be run at any time, also while another process has the queue open. "
-    "Exit code 0: all is well, or there are only warnings; 1: something confirmed is damaged, or the "
-    "node is not ready. Which node --ready asks is said by --config and by variables such as "
-    "QUIVER_LISTEN, as for quiver serve.",
+    "Exit code 0: all is well, or there are only warnings; 1: something confirmed is damaged or cannot "
+    "be read, or the node is not ready. Which node --ready asks is said by --config and by variables "
+    "such as QUIVER_LISTEN, as for quiver serve.",
 )
 DAMAGED: Final = 1
 NOT_READY: Final = 1  # which is what health checks of containers expect
 VERDICTS: Final = {
     "healthy": ("is healthy.", "green"),
     "warnings": ("is sound; see the warnings.", "yellow"),
+    "unreadable": ("could not be read completely.", "red"),
     "damaged": ("is damaged.", "red"),
 }
 
@@ -63,7 +64,7 @@ def doctor(
         output.document({"status": found.status, **asdict(found)})
     else:
         _show(found)
-    if found.status == "damaged":
+    if found.status in ("damaged", "unreadable"):
         raise typer.Exit(DAMAGED)
 
 

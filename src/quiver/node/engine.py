@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import PurePath
 from typing import Any, TypeAlias
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from quiver.errors import (
     InvalidRequest,
     MessageTooLarge,
     QuiverError,
+    ReadFailed,
     StorageError,
     UnreadableMessages,
 )
@@ -41,6 +43,7 @@ from quiver.storage import codec, segment, snapshot
 from quiver.storage.files import Files
 from quiver.storage.frame import Record
 from quiver.storage.ledger import RETENTION_MS, LedgerFiles, Page, Reading
+from quiver.storage.logfile import first_of
 from quiver.storage.segment import SegmentFile
 from quiver.storage.wal import Place, Wal
 
@@ -147,9 +150,10 @@ class Source:
     def readable(self, *, some: bool) -> Iterator[Piece]:
         """The messages that can be read, and a warning if others cannot.
 
-        Who must have `some` gets the error if there are none.
+        Who must have `some` gets the error if there are none. A disk that could not be read is
+        no reason to go past messages: who need not have some gets that error at once.
         """
-        damage: CorruptSegment | CorruptLog | None = None
+        damage: CorruptSegment | CorruptLog | ReadFailed | None = None
         found = missing = 0
         try:
             for part, where in self._parts:
@@ -158,7 +162,9 @@ class Source:
                     for piece in self._read(part, where):
                         found += piece.part.count
                         yield piece
-                except (CorruptSegment, CorruptLog) as error:
+                except (CorruptSegment, CorruptLog, ReadFailed) as error:
+                    if isinstance(error, ReadFailed) and not some:
+                        raise
                     damage = error
                     missing += part.count - (found - before)
             if damage is not None and some and not found:
@@ -220,6 +226,35 @@ class Source:
         return batch
 
 
+class LeftAlone:
+    """What a snapshot does not write anew: log files by their first entry, and segments.
+
+    `segments` is None until one was met; from then on letters astray are left alone as well.
+    """
+
+    def __init__(self) -> None:
+        self.logs: set[int] = set()
+        self.segments: set[str] | None = None
+
+    def add_log(self, first: int) -> bool:
+        """One more; whether it was not known."""
+        known = first in self.logs
+        self.logs.add(first)
+        return not known
+
+    def add_segments(self, names: set[str]) -> bool:
+        """Some more; whether they were not known."""
+        known = self.segments is not None and names <= self.segments
+        self.segments = names | (self.segments or set())
+        return not known
+
+    def beside(self, other: "LeftAlone") -> set[str] | None:
+        """The segments of both."""
+        if self.segments is None or other.segments is None:
+            return self.segments if other.segments is None else other.segments
+        return self.segments | other.segments
+
+
 class Engine:
     """One shard. Used by one thread; only `Source` may be used by others."""
 
@@ -233,8 +268,8 @@ class Engine:
         self._opened = lru_cache(limits.SEGMENT_FILES_OPEN_MAX)(self._open_segment)
         self._entries = core.index  # applied when the last snapshot was made
         self._snapshot_bytes = 0
-        self._spared: set[str] | None = None  # segments that are not rewritten: one is damaged
-        self._damaged: set[int] = set()  # log files that stay, by their first entry
+        self._damaged = LeftAlone()
+        self._unread = LeftAlone()  # until the next snapshot, which tries to read them again
         self._full = False  # the disk has refused something since the last snapshot
         self._dead_bytes = 0  # of the log, when a snapshot was last tried on a full disk
         self._retry_bytes = 0  # how far the log must have grown before it is tried again
@@ -408,8 +443,8 @@ class Engine:
             step = min(limits.WAL_ALLOCATE_BYTES, self.wal.size_bytes // 8)
             if self._dead() > self._dead_bytes + step:
                 return True
-            if grown < self._retry_bytes:
-                return False
+        if grown < self._retry_bytes:
+            return False
         if self.core.ledger.is_full:
             return True
         entries = self.core.index - self._entries
@@ -440,14 +475,15 @@ class Engine:
         elif seal_all:
             self._full = not self.wal.roll()
         complete = self.wal.complete(self.core.index if seal_all else self._entries)
-        leaving = {None, *complete} - self._damaged if not self._full else {None}
+        unreadable = self._damaged.logs | self._unread.logs
+        leaving = {None, *complete} - unreadable if not self._full else {None}
         with without_gc():
             plan = self.segments.plan(
                 self.core,
                 lambda index: self.wal.file_of(index) not in leaving,
                 lambda index: self.wal.file_of(index) is not None,
                 write=not self._full,
-                spared=self._spared,
+                spared=self._damaged.beside(self._unread),
             )
             state = codec.encode_state([self.core.dump(), self.wal.places(plan.logged)])
         self._entries = self.core.index
@@ -465,25 +501,36 @@ class Engine:
         self._clean()
         self._full = False
         self._dead_bytes = self._retry_bytes = 0
+        self._unread = LeftAlone()
 
     def spare(self, made: "Snapshot", damage: Exception) -> bool:
-        """Something that was to be written anew is damaged: leave it where it is from now on.
+        """Something that was to be written anew cannot be read: leave it where it is.
 
         Else what cannot be read would be dropped, and with it the file that a backup could mend.
+        What is damaged is left from now on; what the disk could not read, by this snapshot.
         False if that is no help, because it was so already, or it is something else.
         """
-        if isinstance(damage, CorruptLog) and damage.file is not None:
-            helps = damage.file not in self._damaged
-            self._damaged.add(damage.file)
-            self._clean()
-            return helps
-        if not isinstance(damage, CorruptSegment):
-            return False
-        doomed = {one.name for one in self.segments} - {one.name for one in made.plan.segments}
-        helps = self._spared is None or not doomed <= self._spared
-        self._spared = doomed | (self._spared or set())
+        left, log = self._damaged, None
+        match damage:
+            case CorruptLog(file=int(first)):
+                log = first
+            case CorruptSegment():
+                pass
+            case ReadFailed():
+                left, log = self._unread, first_of(PurePath(damage.path).name)
+            case _:
+                return False
         self._clean()
-        return helps
+        if log is not None:
+            return left.add_log(log)
+        doomed = {one.name for one in self.segments} - {one.name for one in made.plan.segments}
+        return left.add_segments(doomed)
+
+    def put_off_snapshot(self) -> None:
+        """The disk could not be read: try again when the log has grown."""
+        self._retry_bytes = self.wal.appended_bytes + limits.WAL_ALLOCATE_BYTES
+        self._unread = LeftAlone()
+        self._clean()
 
     def drop_snapshot(self) -> None:
         """There was no room for the snapshot: try again when it would free more."""

@@ -26,7 +26,7 @@ from quiver.batches.attributes import attributes_of
 from quiver.batches.codec import BytesLike, encode_one
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
-from quiver.errors import DiskFull, Overloaded, QueueClosed, QuiverError, StorageFailed
+from quiver.errors import DiskFull, Overloaded, QueueClosed, QuiverError, ReadFailed, StorageFailed
 from quiver.model.commands import Command, Held, Receive, Run, Send, Settle, Tick
 from quiver.model.replies import Outcome, Placed, Received, SentMany
 from quiver.model.topic import TopicPolicy
@@ -664,6 +664,8 @@ class Shard:
             return
         elif isinstance(problem, DiskFull):
             self._engine.drop_snapshot()
+        elif isinstance(problem, ReadFailed):
+            self._engine.put_off_snapshot()
         else:
             raise problem
         # Not before: if what is above fails, those who wait for it are told so, too.

@@ -8,7 +8,7 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from quiver.errors import CorruptLedger, CorruptLog, CorruptSegment, StorageError, UnsupportedFormat
-from quiver.storage import codec, ledger, segment, snapshot
+from quiver.storage import codec, ledger, mark, segment, snapshot
 from quiver.storage.files import TEMPORARY
 from quiver.storage.logfile import LogFile, first_indexes, name_of
 from quiver.storage.mark import Mark
@@ -62,17 +62,32 @@ def inspect(files: Files) -> list[Finding]:
     ]
     after, of_snapshot, needed = _inspect_snapshot(files)
     findings += of_snapshot
-    findings += _inspect_segments(files, needed)
-    confirmed = max(after, Mark(files).index)
+    unread = any(finding.kind == "unreadable" for finding in of_snapshot)
+    findings += _inspect_segments(files, needed) if not unread else ()
+    confirmed, of_mark = _inspect_mark(files)
+    confirmed = max(after, confirmed)
+    findings += of_mark
     firsts = first_indexes(files)
     missing = firsts[0] > after + 1 if firsts else confirmed > 0
-    if missing:
+    if missing and not unread:
         text = f"the log file with entry {after + 1} is missing"
         findings.append(Finding(name_of(after + 1), 0, "error", text, "missing", after + 1))
     for first, following in zip_longest(firsts, firsts[1:]):
         findings += _inspect_log(files, first, following, after, confirmed)
     findings += _inspect_ledger(files)
     return findings
+
+
+def confirmed_in(files: Files) -> int:
+    """The last entry that is known to be on disk; 0 if that cannot be read."""
+    return _inspect_mark(files)[0]
+
+
+def _inspect_mark(files: Files) -> tuple[int, list[Finding]]:
+    try:
+        return Mark(files).index, []
+    except StorageError as error:
+        return 0, [Finding(mark.NAME, 0, "error", str(error), _kind(error))]
 
 
 def _inspect_snapshot(files: Files) -> tuple[int, list[Finding], list[Named]]:

@@ -9,7 +9,8 @@ What the rest of the package relies on:
 - a rename is atomic and replaces what had the new name;
 - a `File` stays readable after its name was removed, for as long as somebody refers to it;
 - `DiskFull` means that the disk is as it was, except that a refused `write` may have left some of
-  its bytes behind. Everything else that goes wrong is `StorageFailed`, and a sync that fails
+  its bytes behind. `ReadFailed` means that the disk could not be read, and nothing else: the
+  file may be whole. Everything else that goes wrong is `StorageFailed`, and a sync that fails
   always is: the system may have dropped the data by then, so a second sync that succeeds would
   prove nothing.
 
@@ -26,7 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
-from quiver.errors import DiskFull, StorageFailed
+from quiver.errors import DiskFull, ReadFailed, StorageFailed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -144,7 +145,7 @@ class DiskFiles:
 
     def open(self, name: str) -> DiskFile:
         path = self._path / name
-        with translated(path):
+        with translated(path, reads=True):
             return DiskFile(path, os.open(path, self._mode))
 
     def create(self, name: str) -> DiskFile:
@@ -192,7 +193,7 @@ class DiskFile:
             return os.fstat(self._descriptor).st_size
 
     def read(self, position: int, count: int) -> bytes:
-        with translated(self._path):
+        with translated(self._path, reads=True):
             data = os.pread(self._descriptor, count, position)
             while 0 < len(data) < count:  # at the end of the file, or interrupted
                 more = os.pread(self._descriptor, count - len(data), position + len(data))
@@ -253,10 +254,11 @@ def sync_directory(path: Path) -> None:
 class translated:  # noqa: N801  # reads as a verb; as a generator it would take thrice as long
     """The one place where the system's errors become ours."""
 
-    __slots__ = ("_path", "_wants_room")
+    __slots__ = ("_path", "_reads", "_wants_room")
 
-    def __init__(self, path: Path, *, wants_room: bool = False) -> None:
+    def __init__(self, path: Path, *, reads: bool = False, wants_room: bool = False) -> None:
         self._path = path
+        self._reads = reads
         self._wants_room = wants_room
 
     def __enter__(self) -> None:
@@ -268,9 +270,27 @@ class translated:  # noqa: N801  # reads as a verb; as a generator it would take
         reason = error.strerror or str(error)
         if self._wants_room and error.errno in (errno.ENOSPC, errno.EDQUOT):
             raise DiskFull(f"{self._path}: {reason}. {_ADVICE_FULL}") from error
+        if self._reads and error.errno in _UNREADABLE:
+            raise unread(self._path, error) from error
         advice = _ADVICE.get(error.errno or 0, _ADVICE_OTHER)
         raise StorageFailed(f"{self._path}: {reason}. {advice}") from error
 
+
+def unread(path: str | os.PathLike[str], error: OSError) -> ReadFailed:
+    """What to say of a file that the system could not read."""
+    reason = error.strerror or str(error)
+    name = errno.errorcode.get(error.errno or 0, "no number")
+    return ReadFailed(
+        f"{path} could not be read: {reason} ({name}). Nothing was changed. Try again; if it stays "
+        "so, check the disk and the system's log, copy what can be read, and restore the file from "
+        "a backup.",
+        str(path),
+        error.errno or 0,
+    )
+
+
+# What a disk, or a file system over a network, says when it cannot give what it may well have.
+_UNREADABLE: Final = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENODATA)
 
 _ADVICE_FULL: Final = "Free some disk space; writing goes on by itself as soon as there is room."
 _ADVICE_OTHER: Final = "Check the disk and the system's log, then open the queue again."

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from crc32c import crc32c
 
 from quiver import limits
-from quiver.errors import CorruptLog, StorageFailed, UnsupportedFormat
+from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.storage import frame
 from quiver.storage.files import publish
 from quiver.storage.frame import ALIGNMENT, HEADER_BYTES, Header
@@ -52,6 +52,12 @@ _START: Final = _HEADER.size + _CRC.size  # where the first frame is
 def name_of(first: int) -> str:
     """The name of the file whose first entry is `first`."""
     return f"wal-{first:020}.log"
+
+
+def first_of(name: str) -> int | None:
+    """The first index in the file of this name, if it is one of the log."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def first_indexes(files: Files) -> list[int]:
@@ -143,19 +149,15 @@ class LogFile:
 
     def read_batch(self, index: int, position: int) -> bytes:
         """The batch of the entry whose frame is at `position`. Safe from any thread."""
-        why: StorageFailed | None = None
-        try:
-            header = frame.decode_header(self.file.read(position, HEADER_BYTES), salt=self.salt)
-            if header is not None and header.index == index:
-                start = position + HEADER_BYTES + header.command_bytes
-                batch = self.file.read(start, header.batch_bytes)
-                if len(batch) == header.batch_bytes and crc32c(batch) == header.batch_crc:
-                    return batch
-        except StorageFailed as error:  # a sector that cannot be read is as one that changed
-            why = error
+        header = frame.decode_header(self.file.read(position, HEADER_BYTES), salt=self.salt)
+        if header is not None and header.index == index:
+            start = position + HEADER_BYTES + header.command_bytes
+            batch = self.file.read(start, header.batch_bytes)
+            if len(batch) == header.batch_bytes and crc32c(batch) == header.batch_crc:
+                return batch
         raise CorruptLog(
             f"{self.file.name} is damaged at byte {position}: entry {index}. {REMEDY}", self.first
-        ) from why
+        )
 
 
 class _Ahead:

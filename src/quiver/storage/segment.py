@@ -27,7 +27,7 @@ from crc32c import crc32c
 from quiver import limits
 from quiver.batches import sealed
 from quiver.batches.schema import NAMES
-from quiver.errors import CorruptSegment, StorageFailed
+from quiver.errors import CorruptSegment, StorageError
 from quiver.storage.files import publishing
 
 if TYPE_CHECKING:
@@ -226,10 +226,11 @@ class SegmentFile:
             self._open()
             try:
                 return self._parquet.read_row_group(group, columns=names, use_threads=False)
-            except (pa.ArrowException, OSError, ValueError, StorageFailed) as error:
-                error.__traceback__ = (
-                    None  # Arrow keeps the error, which must not keep this file open
-                )
+            except (pa.ArrowException, OSError, ValueError, StorageError) as error:
+                # Arrow keeps the error, which must not keep this file open.
+                error.__traceback__ = None
+                if isinstance(error, StorageError):
+                    raise type(error)(*error.args) from None
                 raise self._damaged(str(error)) from None
 
     def _open(self) -> None:
@@ -251,7 +252,7 @@ class SegmentFile:
             self._bounds = [_bounds(group, offset) for group in groups]
             self._entries = [_bounds(group, entry) for group in groups]
             self._rows = [_bounds(group, row, ANY_ROW) for group in groups]
-        except (pa.ArrowException, OSError, ValueError, AttributeError, StorageFailed) as error:
+        except (pa.ArrowException, OSError, ValueError, AttributeError) as error:
             raise self._damaged(str(error)) from error
         self._parquet = parquet
 

@@ -16,15 +16,18 @@ let each of them be the last one, or the one that meets a full disk.
 
 from __future__ import annotations
 
+import errno
+import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
 from quiver import limits
 from quiver.errors import DiskFull, StorageFailed
+from quiver.storage.files import unread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from random import Random
 
     from typing_extensions import Buffer
@@ -42,7 +45,7 @@ class MemoryFiles:
     `crash_at`: the operation of this number does not return, nor does any after it; it has had
     its effect if `crash_late`. `full_at`: the operation of this number finds no room, once.
     `capacity_bytes`: the room there is. `fail_sync`: every sync fails, and later ones do not make up
-    for it. All may be changed at any time.
+    for it. `unreadable`: the names of files that the disk cannot read. All may be changed at any time.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class MemoryFiles:
         self.full_at = full_at
         self.capacity_bytes = capacity_bytes
         self.fail_sync = fail_sync
+        self.unreadable: Collection[str] = ()
         self.operations = 0
         self._contents: dict[str, _Content] = {}
         self._durable: dict[str, _Content] = {}
@@ -168,6 +172,8 @@ class MemoryFile:
 
     def read(self, position: int, count: int) -> bytes:
         self._check_open()
+        if self._name in self._disk.unreadable:
+            raise unread(self._name, OSError(errno.EIO, os.strerror(errno.EIO)))
         return bytes(self._content.data[position : position + count])
 
     def write(self, position: int, buffers: Sequence[Buffer]) -> None:
