@@ -12,7 +12,8 @@ AsyncTransaction BehindRetention Consumer CorruptLedger CorruptLog CorruptSegmen
 DeliveryBatch DirectoryInUse DiskFull ExtraMissing Forbidden GroupNotFound GroupStats InvalidBatch
 InvalidRequest LimitExceeded Member MemberFenced Message MessageNotFound MessageTooLarge Origin
 OutcomeUnknown Overloaded Overview PipelineFailed Placed Producer ProducerFailed ProducerFenced
-Published Queue QueueClosed QueueFull QuiverError QuotaExceeded ReadFailed ReadOnly ReceiptError ReceiptExpired
+Published Queue QueueClosed QueueFull QuiverError QuotaExceeded ReadFailed ReadOnly ReceiptError
+ReceiptExpired
 ReceiptInvalid Record RequestError Retry Sealed SealedFile Sent SentBatch SentBatches Staged
 StorageError StorageFailed StorageStats TopicExists TopicNotFound TopicPolicy TopicStats Transaction
 Unauthenticated UnavailableError Unreachable UnreadableMessages UnsupportedFormat connect
