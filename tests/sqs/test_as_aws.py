@@ -202,6 +202,20 @@ def test_a_label_that_no_policy_has(ask, url):
     refused(answer, "InvalidParameterValue", text.format(" on existing policy"))
 
 
+def test_lists_that_are_there_and_empty(ask, url):
+    answer = ask("UntagQueue", QueueUrl=url, TagKeys=[])
+    text = "Tag keys must be between 1 and 128 characters in length."
+    refused(answer, "InvalidParameterValue", text)
+    refused(
+        ask("UntagQueue", QueueUrl=url, TagKeys=["a", "b" * 129]), "InvalidParameterValue", text
+    )
+    answer = ask(
+        "AddPermission", QueueUrl=url, Label="l", AWSAccountIds=[], Actions=["SendMessage"]
+    )
+    text = "Value [] for parameter PrincipalId is invalid. Reason: Unable to verify."
+    refused(answer, "InvalidParameterValue", text)
+
+
 # -- messages --------------------------------------------------------------------------------------
 
 

@@ -275,7 +275,6 @@ ABSENT: Final = {  # what is said if not that the member itself is missing
                                 "The request must contain the parameter "
                                 f"{action}RequestEntry.1.Id.")
        for action in ENTRY},
-    "UntagQueue.TagKeys": (INVALID, "Tag keys must be between 1 and 50 in number."),
 }  # fmt: skip
 UNTYPED: Final = {
     "MessageAttributes": "The message attribute 'a' must contain non-empty message attribute type.",

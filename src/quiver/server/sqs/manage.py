@@ -2,7 +2,7 @@
 
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -296,8 +296,9 @@ async def tag_queue(call: Call, request: shapes.TagQueue) -> None:
 @one_at_a_time
 async def untag_queue(call: Call, request: shapes.UntagQueue) -> None:
     handle = await call.topic(request.queue_url, "manage")
-    if not request.tag_keys:
-        raise invalid_parameter("Tag keys must be between 1 and 50 in number.")
+    if request.tag_keys is None:
+        raise missing("TagKeys")
+    _check_tag_keys(request.tag_keys or [""])  # an empty list in a form is one empty key
     tags = call.service.look(handle).tags
     kept = {key: value for key, value in tags.items() if key not in request.tag_keys}
     await _retag(call, handle, kept)
@@ -314,11 +315,15 @@ async def _retag(call: Call, handle: TopicHandle, tags: dict[str, str]) -> None:
 def _check_tags(name: str, tags: Mapping[str, str]) -> None:
     if len(tags) > limits.SQS_TAGS_MAX:
         raise invalid_parameter(f"Too many tags added for queue {name}.")
-    for key, value in tags.items():
-        if not 1 <= len(key) <= 128:
-            raise invalid_parameter("Tag keys must be between 1 and 128 characters in length.")
+    _check_tag_keys(tags)
+    for value in tags.values():
         if len(value) > 256:
             raise invalid_parameter("Tag values must be between 0 and 256 characters in length.")
+
+
+def _check_tag_keys(keys: Iterable[str]) -> None:
+    if not all(1 <= len(key) <= 128 for key in keys):
+        raise invalid_parameter("Tag keys must be between 1 and 128 characters in length.")
 
 
 async def list_queue_tags(call: Call, request: shapes.ListQueueTags) -> Output:
@@ -362,7 +367,7 @@ def _permission(request: shapes.AddPermission) -> tuple[str, list[str], list[str
         raise missing("Label")
     if not actions:
         raise missing("Actions")
-    if not accounts:
+    if accounts is None:
         raise missing("AWSAccountIds")
     if not LABEL.fullmatch(label):
         raise invalid(
@@ -374,7 +379,7 @@ def _permission(request: shapes.AddPermission) -> tuple[str, list[str], list[str
             "OverLimit",
             f"{len(actions)} Actions were found, maximum allowed is {limits.SQS_ACTIONS_MAX}.",
         )
-    for account in accounts:
+    for account in accounts or [""]:
         if not ACCOUNT.fullmatch(account):
             raise invalid(f"[{account}]", "PrincipalId", "Unable to verify.")
     for action in actions:
