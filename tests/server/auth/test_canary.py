@@ -91,7 +91,7 @@ def send_things(guarded):
     assert ask(guarded, admin, "json", "SendMessage", {**sent, **attribute}).status == 200
     assert ask(guarded, admin, "query", "SendMessage", sent).status == 200
     delete = {**ON_QUEUE, "ReceiptHandle": BIRD}
-    assert ask(guarded, admin, "json", "DeleteMessage", delete).status == 400
+    assert ask(guarded, admin, "json", "DeleteMessage", delete).status == 404
     reason = {"action": "nack", "receipts": [BIRD], "reason": BIRD}
     assert guarded("POST", "/v1/settle", reason, who="admin").status == 409
     question = {"query": f"select '{BIRD}' from nowhere"}
