@@ -2,9 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from quiver.client.aio import run
+from quiver.core.delivery.view import View
 from quiver.errors import ReceiptError, ReceiptExpired
 from quiver.model.commands import Held, Settle
 from quiver.node.engine import Engine
@@ -69,7 +70,7 @@ async def _delete(
     late = [(text, receipts[text]) for text in await _settle(call, "ack", list(receipts))]
     if call.service.look(handle).fifo:
         for text, receipt in late:
-            if not (await _find(call, receipt)).settled:
+            if await _waits(call, receipt):  # else it was deleted before
                 refused[text] = invalid(text, "ReceiptHandle", "The receipt handle has expired.")
     elif late:
         (group,) = {receipt.group for _, receipt in late}
@@ -92,30 +93,36 @@ async def _settle(call: Call, action: Any, texts: list[str], **options: Any) -> 
     return ()
 
 
-class Whereabouts(NamedTuple):
-    """Where the message of a receipt is now."""
+async def _waits(call: Call, receipt: Receipt) -> bool:
+    """Whether a message is not deleted."""
 
-    settled: bool
-    epoch: int | None  # of the lease that it is under
-
-
-async def _find(call: Call, receipt: Receipt) -> Whereabouts:
-    def ask(engine: Engine) -> Whereabouts:
-        topic = engine.core.topics.get(receipt.topic)
-        group = topic.groups.get(queues.GROUP) if topic is not None else None
-        if group is None or group.number != receipt.group:
-            return Whereabouts(settled=True, epoch=None)
-        view = group.views[receipt.partition]
-        if receipt.offset in view.settled:
-            return Whereabouts(settled=True, epoch=None)
-        epochs = (
-            lease.epoch
-            for lease in view.leases.values()
-            if any(piece[0] <= receipt.offset < piece[1] for piece in lease.held)
-        )
-        return Whereabouts(settled=False, epoch=next(epochs, None))
+    def ask(engine: Engine) -> bool:
+        view = _view(engine, receipt)
+        return view is not None and receipt.offset not in view.settled
 
     return await run(call.service.flows.asked(ask))
+
+
+async def _holder(call: Call, receipt: Receipt) -> int | None:
+    """The epoch of the lease that a message is under now, whoever has it."""
+
+    def ask(engine: Engine) -> int | None:
+        view = _view(engine, receipt)
+        for lease in () if view is None else reversed(view.leases.values()):
+            for start, end, *_ in lease.held:
+                if start <= receipt.offset < end:
+                    return lease.epoch
+        return None
+
+    return await run(call.service.flows.asked(ask))
+
+
+def _view(engine: Engine, receipt: Receipt) -> View | None:
+    topic = engine.core.topics.get(receipt.topic)
+    group = topic.groups.get(queues.GROUP) if topic is not None else None
+    if group is None or group.number != receipt.group:
+        return None
+    return group.views[receipt.partition]
 
 
 async def change_message_visibility(call: Call, request: shapes.ChangeMessageVisibility) -> None:
@@ -176,16 +183,18 @@ async def _change_late(
 
     A lease that ends in between ends as if it had not been changed. A message that is visible stays so.
     """
-    found = await _find(call, receipt)
-    if found.settled:
+    if not await _waits(call, receipt):
         raise invalid(
             text, "ReceiptHandle",
             "Message does not exist or is not available for visibility timeout change.",
         )  # fmt: skip
-    if found.epoch is None or call.service.look(handle).fifo:
+    if call.service.look(handle).fifo:
+        return
+    epoch = await _holder(call, receipt)
+    if epoch is None:
         return
     flows = call.service.flows
-    place = {(receipt.partition, found.epoch): [(receipt.offset, receipt.offset + 1)]}
+    place = {(receipt.partition, epoch): [(receipt.offset, receipt.offset + 1)]}
     if seconds:
         command = flows.settle_command("extend", receipt[:2], place, None, seconds, "")
     else:
