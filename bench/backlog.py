@@ -13,6 +13,7 @@ from bench.content import bodies
 from bench.measure import TURNS, Row, Run, Target, times
 from quiver import limits
 from quiver.batches.schema import TIME
+from quiver.model.topic import Order
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
 
@@ -31,7 +32,7 @@ class Kind:
     name: str
     said: str
     columns: Callable[[Random, int], dict[str, pa.Array]]
-    order: str = "none"
+    order: Order = "none"
 
 
 def _keys(chance: Random, rows: int) -> dict[str, pa.Array]:

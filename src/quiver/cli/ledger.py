@@ -9,7 +9,6 @@ import typer
 from quiver.cli import directory, output, words
 from quiver.cli.options import DATA, Data, Json, Start, epilog
 from quiver.cli.stdout import Stdout
-from quiver.errors import InvalidRequest
 
 CHUNK: Final = 500  # lines printed at once
 
@@ -87,11 +86,11 @@ def trace(
 
 
 def _check_event(event: str | None) -> None:
+    from quiver.client.arguments import choice
     from quiver.model.ledger import Event
 
-    names = [known.name.lower() for known in Event]
-    if event is not None and event not in names:
-        raise InvalidRequest(f"--event is one of {', '.join(names)}, not {event[:40]!r}")
+    if event is not None:
+        choice(event, "--event", [known.name.lower() for known in Event])
 
 
 def _line(row: dict[str, Any]) -> bytes:

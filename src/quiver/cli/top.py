@@ -22,7 +22,7 @@ import typer
 from quiver.cli import directory, output
 from quiver.cli.options import DATA, Data, Json, Where, epilog
 from quiver.cli.signals import Stop, stoppable
-from quiver.errors import InvalidRequest, QueueClosed, QuiverError, RequestError
+from quiver.errors import QueueClosed, QuiverError, RequestError
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -66,8 +66,9 @@ def top(
     data: Data = DATA,
 ) -> None:
     """Watch topics and groups: lag, rates, leases, dead letters."""
-    if sort not in SORTS:
-        raise InvalidRequest(f"--sort is one of {', '.join(SORTS)}, not {sort[:40]!r}")
+    from quiver.client.arguments import choice
+
+    choice(sort, "--sort", SORTS)
     with closing(_place(where or data)) as place:
         if once:
             _show_once(place.name, place.look(), topic, sort, as_json=as_json)

@@ -341,16 +341,15 @@ def _check(topic: str, options: dict[str, Any]) -> None:
 def _retry(
     kind: str | None, base: str | None, cap: str | None, jitter: bool | None
 ) -> "Retry | str | None":
-    from quiver.client.arguments import make_retry
+    from quiver.client.arguments import choice, make_retry
+    from quiver.model.topic import RetryKind
 
     if base is None and cap is None and jitter is None:
         return kind
-    if kind not in (None, "fixed", "linear", "exponential"):
-        raise InvalidRequest(
-            "with --retry-base, -cap or -jitter, --retry is fixed, linear or exponential"
-        )
+    given: Any = kind or "exponential"
+    choice(given, "--retry with --retry-base, -cap or -jitter", RetryKind)
     return make_retry(
-        kind or "exponential",  # type: ignore[arg-type]  # checked above
+        given,
         base or "1s",
         cap or "5m",
         jitter=kind != "fixed" if jitter is None else jitter,

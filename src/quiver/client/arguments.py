@@ -1,9 +1,10 @@
 """Arguments as users give them, checked and turned into what commands carry."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from datetime import datetime, timedelta
+from difflib import get_close_matches
 from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
 from quiver import limits
@@ -27,6 +28,7 @@ from quiver.model.units import Duration, milliseconds, size_bytes, timestamp_ms
 NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 MESSAGE_ID: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
 POSITIONS: Final = 'a position is "earliest", "latest", an offset (int) or a time'
+KEPT: Final = ("compact", "forever", "settled")
 DEAD_LETTER_SUFFIX: Final = ".dlq"
 SHADOWED: Final = {"retention": "retention_", "retry": "retry_"}  # as `policy` calls them
 PositionLike: TypeAlias = (
@@ -70,12 +72,22 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
 
 
 def choice(value: Any, what: str, options: Any) -> Any:
-    """One of a few words."""
-    allowed = get_args(options)
+    """One of a few words; `options` is a Literal, or has them."""
+    allowed = get_args(options) or options
     if value not in allowed:
         words = ", ".join(map(repr, allowed))
-        raise InvalidRequest(f"{what} must be one of {words}, not {str(value)[:40]!r}")
+        raise InvalidRequest(
+            f"{what} must be one of {words}, not {str(value)[:40]!r}{meant(value, allowed)}"
+        )
     return str(value)
+
+
+def meant(value: Any, words: Iterable[str]) -> str:
+    """The end of a sentence about a word that is not known: which may have been meant, if so."""
+    if not isinstance(value, str):
+        return ""
+    near = get_close_matches(value[: limits.NAME_CHARS_MAX].lower(), words, n=3, cutoff=0.6)
+    return f": did you mean {' or '.join(map(repr, near))}?" if near else ""
 
 
 def text(value: Any, what: str) -> str:
@@ -112,7 +124,8 @@ def position(to: Any, partition: int | None = None) -> Position:
         try:
             return Position("time", timestamp_ms(to, "the position"), partition)
         except InvalidRequest as error:
-            raise InvalidRequest(f"{POSITIONS}: {error}") from None
+            hint = meant(to, ("earliest", "latest"))
+            raise InvalidRequest(f"{POSITIONS}: {error}{hint}") from None
     raise InvalidRequest(f"{POSITIONS}, not {type(to).__name__}")
 
 
@@ -157,8 +170,13 @@ def retention(value: Any) -> Retention:
 
 
 def _retention_part(word: str) -> tuple[str, Any]:
-    if word in ("compact", "forever", "settled"):
+    if word in KEPT:
         return word, True
+    if word[:1].isalpha():
+        raise InvalidRequest(
+            'retention must be "settled", "forever", "compact", a time such as "7d" or a size such as '
+            f'"10GB", not {word[:40]!r}{meant(word, KEPT)}'
+        )
     if word.lower().endswith("b"):
         return "size_bytes", size_bytes(word, "retention")
     return "time_ms", milliseconds(word, "retention")
@@ -185,8 +203,14 @@ def retry(value: Any) -> Retry:
         if not isinstance(value.jitter, bool):
             raise InvalidRequest("jitter of retry must be True or False")
         return value
-    if value in get_args(RetryKind):
+    kinds = get_args(RetryKind)
+    if value in kinds:
         return make_retry(value)
+    if isinstance(value, str) and value[:1].isalpha():
+        raise InvalidRequest(
+            'retry must be "fixed", "linear", "exponential", a time such as "30s", or None for no '
+            f"wait, not {value[:40]!r}{meant(value, kinds)}"
+        )
     return Retry("fixed", milliseconds(value, "retry"))
 
 
@@ -313,7 +337,8 @@ def altered(
     known = {argument_of(field.name): field.name for field in fields(TopicPolicy)}
     unknown = [name for name in changes if name not in known]
     if unknown:
-        raise InvalidRequest(f"a topic has no {unknown[0]!r}; it has {', '.join(known)}")
+        hint = meant(unknown[0], known)
+        raise InvalidRequest(f"a topic has no {unknown[0]!r}; it has {', '.join(known)}{hint}")
     if not changes:
         raise InvalidRequest('say what shall change, such as retention="7d"')
     named = [known[name] for name in changes]
