@@ -146,7 +146,7 @@ def test_once_of_a_directory_as_text_and_as_json(tmp_path: Path):
     ("arguments", "code", "said"),
     [
         (["nowhere", "--once"], 2, "no queue"),
-        (["data", "--sort", "size"], 2, "--sort is one of"),
+        (["data", "--sort", "size"], 2, "--sort must be one of"),
         (["quiver://127.0.0.1:1", "--once"], 3, "127.0.0.1:1"),
         (["ftp://127.0.0.1:1", "--once"], 2, "quiver://"),
     ],

@@ -46,7 +46,7 @@ class Root(TyperGroup):
             raise typer.Exit(BROKEN_PIPE) from None
 
 
-ORDER = ["topics", "send", "receive", "read", "groups", "dlq", "sql", "export", "import", "trace",
+ORDER = ["topics", "send", "receive", "read", "groups", "seek", "dlq", "sql", "export", "import", "trace",
          "ledger", "audit", "report", "pipeline", "seal", "serve", "access", "top", "doctor", "bench",
          "demo"]  # fmt: skip
 
@@ -68,7 +68,6 @@ app = typer.Typer(
         "it; the same message goes to stderr.",
     ),
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["--help", "-h"]},
@@ -97,6 +96,7 @@ app.command("send", epilog=send.EPILOG)(send.send)
 app.command("receive", epilog=receive.EPILOG)(receive.receive)
 app.command("read", epilog=read.EPILOG)(read.read)
 app.add_typer(groups.app, name="groups")
+app.command("seek", epilog=groups.SEEK_EPILOG)(groups.seek)
 app.add_typer(dlq.app, name="dlq")
 app.command("sql", epilog=sql.EPILOG)(sql.sql)
 app.command("export", epilog=transfer.EXPORT_EPILOG)(transfer.export)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quiver.cli import bodies, directory, output
+from quiver.cli.completing import topics
 from quiver.cli.options import DATA, Data, Json, Topic, Yes, epilog
 from quiver.cli.progress import Bar, bar
 from quiver.cli.verbs import Verbs
@@ -73,7 +74,9 @@ app = typer.Typer(
 def list_letters(
     topic: Annotated[
         str | None,
-        typer.Argument(help="The topic; without one, all dead-letter topics."),
+        typer.Argument(
+            help="The topic; without one, all dead-letter topics.", autocompletion=topics
+        ),
     ] = None,
     reason_like: ReasonLike = "",
     where: Condition = None,

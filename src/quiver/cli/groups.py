@@ -3,18 +3,22 @@
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from quiver.cli import directory, output
+from quiver.cli.completing import words
 from quiver.cli.options import DATA, Data, Group, Json, Topic, Yes, epilog
 from quiver.cli.verbs import Verbs
+from quiver.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from quiver.model.stats import GroupStats
+
+POSITIONS: Final = ("earliest", "latest")
 
 app = typer.Typer(
     cls=Verbs,
@@ -58,10 +62,18 @@ def create(
     topic: Topic,
     group: Group,
     start: Annotated[
-        str, typer.Option(help="Where it begins: earliest, latest, an offset or a time.")
+        str,
+        typer.Option(
+            help="Where it begins: earliest, latest, an offset or a time.",
+            autocompletion=words(POSITIONS),
+        ),
     ] = "earliest",
     guarantee: Annotated[
-        str, typer.Option(help="at-least-once or at-most-once.")
+        str,
+        typer.Option(
+            help="at-least-once or at-most-once.",
+            autocompletion=words(("at-least-once", "at-most-once")),
+        ),
     ] = "at-least-once",
     as_json: Json = False,
     data: Data = DATA,
@@ -73,25 +85,38 @@ def create(
     chosen = choice(guarantee, "guarantee", Guarantee)
     with directory.opened(data) as queue:
         directory.require_topic(queue, topic, data)
-        queue.create_group(topic, group, start=position(start), guarantee=chosen)
+        queue.create_group(topic, group, start=place(start), guarantee=chosen)
     _done(topic, group, f"Created group {group} of {topic}, from {start}, {guarantee}.",
           as_json=as_json, created=True)  # fmt: skip
 
 
-@app.command(
-    epilog=epilog(
-        [
-            "quiver groups seek orders billing earliest",
-            "quiver groups seek orders billing 2026-11-01T00:00:00Z",
-            "quiver groups seek orders billing 100 --partition 0",
-        ],
-        "It can only go back to messages that the topic's retention has kept.",
-    )
+SEEK_EPILOG = epilog(
+    [
+        "quiver seek orders billing --to earliest",
+        "quiver seek orders billing --to 2026-11-01T00:00:00Z",
+        "quiver groups seek orders billing 100 --partition 0",
+    ],
+    "It can only go back to messages that the topic's retention has kept. quiver seek and quiver "
+    "groups seek are the same.",
 )
+
+
+@app.command(epilog=SEEK_EPILOG)
 def seek(
     topic: Topic,
     group: Group,
-    to: Annotated[str, typer.Argument(help="earliest, latest, an offset or a time.")],
+    position: Annotated[
+        str | None,
+        typer.Argument(
+            help="earliest, latest, an offset or a time.", autocompletion=words(POSITIONS)
+        ),
+    ] = None,
+    to: Annotated[
+        str | None,
+        typer.Option(
+            metavar="POSITION", help="The same as an option.", autocompletion=words(POSITIONS)
+        ),
+    ] = None,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="Only this one.")
     ] = None,
@@ -99,10 +124,14 @@ def seek(
     data: Data = DATA,
 ) -> None:
     """Put a group somewhere else in its topic; its leases end."""
-    _change(data, topic, group, "seek", position(to), partition=partition)
-    _done(
-        topic, group, f"Group {group} of {topic} goes on from {to}.", as_json=as_json, position=to
-    )
+    if (position is None) == (to is None):
+        raise InvalidRequest(
+            "say where the group shall be, once: --to earliest, latest, an offset or a time"
+        )
+    there = to or position or ""
+    _change(data, topic, group, "seek", place(there), partition=partition)
+    _done(topic, group, f"Group {group} of {topic} goes on from {there}.",
+          as_json=as_json, position=there)  # fmt: skip
 
 
 @app.command(epilog=epilog(["quiver groups pause orders billing"]))
@@ -152,7 +181,7 @@ def group_table(groups: Mapping[str, "GroupStats"]) -> "Table":
     return table
 
 
-def position(text: str) -> str | int:
+def place(text: str) -> str | int:
     """An offset if it is a number; else a word or a time."""
     return int(text) if text.isdecimal() else text
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from quiver.cli import directory, output, words
+from quiver.cli.completing import topics
 from quiver.cli.options import DATA, Data, Json, Start, epilog
 from quiver.cli.stdout import Stdout
 
@@ -30,7 +31,12 @@ TRACE_EPILOG = epilog(
 
 def ledger(
     topic: Annotated[
-        str | None, typer.Argument(help="Only this topic, and moves to it.", show_default=False)
+        str | None,
+        typer.Argument(
+            help="Only this topic, and moves to it.",
+            show_default=False,
+            autocompletion=topics,
+        ),
     ] = None,
     group: Annotated[str | None, typer.Option("--group", "-g", help="Only this group.")] = None,
     event: Annotated[

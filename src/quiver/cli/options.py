@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from quiver.cli import completing
+
 Data = Annotated[
     Path,
     typer.Option(
@@ -22,8 +24,8 @@ Where = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
-Topic = Annotated[str, typer.Argument(help="The topic's name.")]
-Group = Annotated[str, typer.Argument(help="The group's name.")]
+Topic = Annotated[str, typer.Argument(help="The topic's name.", autocompletion=completing.topics)]
+Group = Annotated[str, typer.Argument(help="The group's name.", autocompletion=completing.groups)]
 
 # Which part of a topic
 Start = Annotated[

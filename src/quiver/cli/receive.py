@@ -13,6 +13,7 @@ import typer
 
 from quiver.cli import directory, output
 from quiver.cli.bodies import Style, Writer
+from quiver.cli.completing import groups
 from quiver.cli.options import DATA, Data, Json, Topic, epilog
 from quiver.cli.signals import Stop, stoppable
 from quiver.cli.stdout import Stdout
@@ -53,7 +54,8 @@ class Wish:
 def receive(
     topic: Topic,
     group: Annotated[
-        str, typer.Option("--group", "-g", help="The group to receive for.")
+        str,
+        typer.Option("--group", "-g", help="The group to receive for.", autocompletion=groups),
     ] = "default",
     most: Annotated[
         int | None, typer.Option("--max", "-n", min=1, help="End after this many messages.")

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 import typer
 
 from quiver.cli import directory, output
+from quiver.cli.completing import words
 from quiver.cli.options import DATA, Data, Json, Where, epilog
 from quiver.cli.signals import Stop, stoppable
 from quiver.errors import QueueClosed, QuiverError, RequestError
@@ -57,7 +58,9 @@ def top(
         str,
         typer.Option("--topic", "-t", metavar="PATTERN", help="Only topics like this: 'order*'."),
     ] = "*",
-    sort: Annotated[str, typer.Option(help="By lag, rate, oldest, dead or name.")] = "lag",
+    sort: Annotated[
+        str, typer.Option(help="By lag, rate, oldest, dead or name.", autocompletion=words(SORTS))
+    ] = "lag",
     every: Annotated[
         float, typer.Option(min=0.2, max=3600, help="Seconds from one look to the next.")
     ] = 2.0,

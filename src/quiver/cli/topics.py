@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from quiver.cli import directory, output
+from quiver.cli.completing import words
 from quiver.cli.groups import group_table
 from quiver.cli.options import DATA, Data, Json, Topic, Yes, epilog
 from quiver.cli.verbs import Verbs
@@ -79,13 +80,21 @@ def create(
     topic: Topic,
     partitions: Annotated[int, typer.Option(help="How many partitions.")] = 1,
     order: Annotated[
-        str, typer.Option(help="What is kept in order: none, key or partition.")
+        str,
+        typer.Option(
+            help="What is kept in order: none, key or partition.",
+            autocompletion=words(("none", "key", "partition")),
+        ),
     ] = "none",
     fair: Annotated[
         bool, typer.Option("--fair", help="Take turns between keys, so that none starves.")
     ] = False,
     partition_by: Annotated[
-        str, typer.Option(help="Who goes where: hash (of the key) or round-robin.")
+        str,
+        typer.Option(
+            help="Who goes where: hash (of the key) or round-robin.",
+            autocompletion=words(("hash", "round-robin")),
+        ),
     ] = "hash",
     split_key: Annotated[
         list[str] | None,
@@ -116,7 +125,10 @@ def create(
     ] = None,
     retry: Annotated[
         str | None,
-        typer.Option(help="The wait before a retry: fixed, linear, exponential, or a time."),
+        typer.Option(
+            help="The wait before a retry: fixed, linear, exponential, or a time.",
+            autocompletion=words(("fixed", "linear", "exponential")),
+        ),
     ] = None,
     retry_base: Annotated[
         str | None, typer.Option(metavar="TIME", help="The first wait. [default: 1s]")
@@ -134,7 +146,10 @@ def create(
     max_backlog: Annotated[
         int | None, typer.Option(help="Refuse sends past so many unsettled messages.")
     ] = None,
-    compression: Annotated[str | None, typer.Option(help="Of stored batches: lz4 or zstd.")] = None,
+    compression: Annotated[
+        str | None,
+        typer.Option(help="Of stored batches: lz4 or zstd.", autocompletion=words(("lz4", "zstd"))),
+    ] = None,
     ledger: Annotated[
         bool, typer.Option("--ledger/--no-ledger", help="Write down what happens to messages.")
     ] = True,
@@ -198,7 +213,10 @@ def alter(
     ] = None,
     retry: Annotated[
         str | None,
-        typer.Option(help="The wait before a retry: fixed, linear, exponential, or a time."),
+        typer.Option(
+            help="The wait before a retry: fixed, linear, exponential, or a time.",
+            autocompletion=words(("fixed", "linear", "exponential")),
+        ),
     ] = None,
     dedup_window: Annotated[
         str | None, typer.Option(metavar="TIME", help="How long dedup ids are remembered.")

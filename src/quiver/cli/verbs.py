@@ -4,9 +4,11 @@ The verb may stand first (`groups pause orders billing`), after the topic (`grou
 billing`), or nowhere (`groups orders`): then it is `list`.
 """
 
-from typing import Any
+from typing import Any, Final
 
 from typer.core import TyperGroup
+
+GIVEN: Final = "quiver.cli.verbs.given"  # of a context: the words that no verb was among
 
 
 class Verbs(TyperGroup):
@@ -18,11 +20,27 @@ class Verbs(TyperGroup):
         verb = next((at for at in words[:2] if args[at] in self.commands), None)
         if verb is not None:
             args = [args[verb], *args[:verb], *args[verb + 1 :]]
+        elif ctx.resilient_parsing:  # the shell completes: see `shell_complete`
+            ctx.meta[GIVEN] = args
         elif not {"--help", "-h"}.intersection(args) and len(words) <= self._list_takes():
             args = ["list", *args]
         elif words:  # no verb of ours: let the group complain about the first word, not an option
             args = [args[words[0]]]
         return super().parse_args(ctx, args)
+
+    def shell_complete(self, ctx: Any, incomplete: str) -> list[Any]:
+        """Verbs, and what may come after `list`, which can be left out."""
+        items = super().shell_complete(ctx, incomplete)
+        listing = self.commands["list"]
+        args = ctx.meta.get(GIVEN, [])
+        within = listing.make_context("list", list(args), parent=ctx, resilient_parsing=True)
+        if incomplete.startswith("-"):
+            return [*items, *listing.shell_complete(within, incomplete)]
+        words = self._words(args)
+        params = [param for param in listing.params if param.param_type_name == "argument"]
+        if len(words) < len(params):
+            items += params[len(words)].shell_complete(within, incomplete)
+        return items
 
     def _words(self, args: list[str]) -> list[int]:
         """Where the arguments are that are neither options nor values of options."""
