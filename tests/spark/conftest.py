@@ -38,8 +38,27 @@ SETTINGS = {
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # jobs of seconds gain nothing from more
 
 
+# What `make test` runs of the tests that need a session: one of each way in and out. Jobs take seconds, so
+# another test belongs to `make check`, unless it is named here.
+SMALLEST = {
+    "test_every_cell_is_what_was_sent",
+    "test_messages_that_cannot_be_read_end_the_job_and_do_not_just_lack",
+    "test_history_and_the_rest_are_one_frame",
+    "test_what_is_there_is_read_in_bounded_batches_and_once",
+    "test_rows_are_acked_when_their_batch_is_committed",
+    "test_what_is_written_is_what_is_read[node]",
+    "test_nobody_sees_half_of_a_dataframe",
+    "test_an_application_writes_a_batch_once[node]",
+    "test_a_stream_goes_on_where_it_was[node]",
+    "test_every_body_is_a_good_row_or_a_bad_one_with_a_reason",
+    "test_good_rows_are_loaded_and_bad_ones_are_dead_letters_with_a_reason",
+}
+
+
 def pytest_itemcollected(item: pytest.Item) -> None:
     item.add_marker(pytest.mark.spark)
+    if "spark" in getattr(item, "fixturenames", ()) and item.name not in SMALLEST:
+        item.add_marker(pytest.mark.check)
 
 
 @pytest.fixture(scope="session")

@@ -83,6 +83,7 @@ def test_the_time_chooses_what_is_reported(report, findings):
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
-def test_any_life_of_a_queue_is_clean(spark, tmp_path, monkeypatch):
+@pytest.mark.parametrize("count", [15, pytest.param(60, marks=pytest.mark.soak)])
+def test_any_life_of_a_queue_is_clean(spark, tmp_path, monkeypatch, count):
     monkeypatch.setattr(rules, "PATIENCE_SECONDS", 0)  # their clocks tick in milliseconds
-    assert audit(lives(60, 150).evidence(spark, tmp_path)).collect() == []
+    assert audit(lives(count, 150).evidence(spark, tmp_path)).collect() == []

@@ -22,9 +22,9 @@ from tests.spark.dying import STEPS, die, has_died
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3_600)]
 
 JOB = "tests.spark.jobs"
-ROWS = 1_000_000
 KILLS = {"executor": 11, "python": 11, "driver": 4, "node": 6}
-BATCH_ROWS = 20_000
+KILLS_FEW = {"executor": 2, "python": 2, "driver": 1, "node": 2}
+BATCHES = 50
 PARTITIONS = 4
 PATIENCE = "?patience=120"
 JOB_SECONDS = 600  # for a short job, on a machine that has other things to do
@@ -61,10 +61,19 @@ def check(queue: quiver.Queue, topic: str, rows: int) -> None:
 class Storm:
     """Runs a job to its end, and kills those who work for it on the way."""
 
-    def __init__(self, cluster: Cluster, node, queue: quiver.Queue, path: Path, seed: int) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        node,
+        queue: quiver.Queue,
+        path: Path,
+        rows: int,
+        kills: dict[str, int],
+    ) -> None:
         self.cluster, self.node, self.queue, self.path = cluster, node, queue, path
-        self.random = random.Random(seed)
-        self.plan = [kind for kind, count in KILLS.items() for _ in range(count)]
+        self.rows = rows
+        self.random = random.Random(5)
+        self.plan = [kind for kind, count in kills.items() for _ in range(count)]
         self.random.shuffle(self.plan)
         self.killed: Counter[str] = Counter()
         self.driver: Driver | None = None
@@ -87,15 +96,16 @@ class Storm:
         self.driver = Driver(
             self.path, JOB, "--master", self.cluster.url,
             "--url", f"quiver://127.0.0.1:{self.node.port}{PATIENCE}",
-            "--source", "numbers", "--sink", "squares", "--rows", str(BATCH_ROWS),
+            "--source", "numbers", "--sink", "squares", "--rows", str(self.rows // BATCHES),
             "--checkpoint", str(self.path / "checkpoint"),
         )  # fmt: skip
         return False
 
     def _kill_when_due(self) -> None:
         """The next one is due when so much more is done; then at any moment of a batch."""
-        share = 0.8 * (sum(self.killed.values()) + 0.5) / (sum(KILLS.values()) + 1)
-        if not self.plan or self.queue.stats("squares").sent < share * ROWS:
+        killed = self.killed.total()
+        share = 0.8 * (killed + 0.5) / (killed + len(self.plan) + 1)
+        if not self.plan or self.queue.stats("squares").sent < share * self.rows:
             return
         time.sleep(self.random.uniform(0, 2))
         kind = self.plan[-1]
@@ -124,19 +134,26 @@ class Storm:
         return True
 
 
-def test_a_million_messages_and_thirty_two_kills(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("rows", "kills"),
+    [
+        pytest.param(100_000, KILLS_FEW, id="7 kills"),
+        pytest.param(1_000_000, KILLS, id="32 kills", marks=pytest.mark.soak),
+    ],
+)
+def test_every_message_has_its_effect_once_whoever_is_killed(tmp_path, capsys, rows, kills):
     with start_node(tmp_path) as node, Cluster(tmp_path / "spark", workers=2) as cluster:
         address = f"quiver://127.0.0.1:{node.port}{PATIENCE}"
         with quiver.connect(address) as queue:
-            fill(queue, "numbers", ROWS)
+            fill(queue, "numbers", rows)
             queue.create_topic("squares", partitions=PARTITIONS, retention="forever")
-            storm = Storm(cluster, node, queue, tmp_path, seed=5)
+            storm = Storm(cluster, node, queue, tmp_path, rows, kills)
             began = time.monotonic()
             storm.run()
             with capsys.disabled():
                 print(f"\n{dict(storm.killed)} in {time.monotonic() - began:.0f} s")
-            assert storm.killed == KILLS
-            check(queue, "squares", ROWS)
+            assert storm.killed == kills
+            check(queue, "squares", rows)
 
 
 def test_a_task_that_runs_twice_writes_its_rows_once(tmp_path):
@@ -210,6 +227,13 @@ topic = "done"
 "spark.task.maxFailures" = 100
 """
 
+often = pytest.mark.parametrize(
+    "steps",
+    [
+        pytest.param(STEPS[::3], id="every third"),
+        pytest.param(STEPS, id="all", marks=pytest.mark.soak),
+    ],
+)
 ROWS_FEW = 400
 BATCH_ROWS_FEW = 40
 
@@ -221,14 +245,15 @@ def words(path: Path, url: str) -> list[str]:
             "--order", str(path / "order")]  # fmt: skip
 
 
-def test_a_driver_killed_between_any_two_steps_writes_each_row_once(tmp_path):
+@often
+def test_a_driver_killed_between_any_two_steps_writes_each_row_once(tmp_path, steps):
     """It dies at one step after the other; the next one finishes that batch, and dies at the next step."""
     with start_node(tmp_path) as node:
         url = f"quiver://127.0.0.1:{node.port}{PATIENCE}"
         with quiver.connect(url) as queue:
             fill(queue, "numbers", ROWS_FEW)
             queue.create_topic("squares", partitions=PARTITIONS, retention="forever")
-            for step in STEPS:
+            for step in steps:
                 die(tmp_path / "order", step, "driver")
                 with driver(tmp_path, JOB, *words(tmp_path, url)) as job:
                     assert job.wait(JOB_SECONDS) != 0
@@ -238,7 +263,8 @@ def test_a_driver_killed_between_any_two_steps_writes_each_row_once(tmp_path):
             check(queue, "squares", ROWS_FEW)
 
 
-def test_a_node_or_worker_killed_between_any_two_steps_costs_no_row(tmp_path):
+@often
+def test_a_node_or_worker_killed_between_any_two_steps_costs_no_row(tmp_path, steps):
     """The job goes on when the node is there again, and starts again if it could not go on."""
     with start_node(tmp_path) as node, ExitStack() as jobs:
         url = f"quiver://127.0.0.1:{node.port}{PATIENCE}"
@@ -246,7 +272,7 @@ def test_a_node_or_worker_killed_between_any_two_steps_costs_no_row(tmp_path):
         fill(queue, "numbers", ROWS_FEW)
         queue.create_topic("squares", partitions=PARTITIONS, retention="forever")
         job = jobs.enter_context(driver(tmp_path, JOB, *words(tmp_path, url)))
-        for how, step in product(("node", "worker"), STEPS):
+        for how, step in product(("node", "worker"), steps):
             die(tmp_path / "order", step, how, node.pid)
             while not has_died(tmp_path / "order"):
                 if job.ended:

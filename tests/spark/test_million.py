@@ -9,7 +9,6 @@ import quiver
 import quiver.spark
 from tests.spark.frames import load
 
-ROWS = 1_000_000
 BATCH = 50_000
 SLICE = 100_000
 LARGE = b"\x00\xffm" * 350_000  # more than a megabyte
@@ -50,32 +49,44 @@ def sent(first: int) -> pa.Table:
     )
 
 
+@pytest.fixture(
+    scope="module",
+    params=[
+        pytest.param(200_000, id="200,000"),
+        pytest.param(1_000_000, id="a million", marks=pytest.mark.soak),
+    ],
+)
+def rows(request) -> int:
+    count: int = request.param
+    return count
+
+
 @pytest.fixture(scope="module")
-def million(tmp_path_factory):
+def million(tmp_path_factory, rows):
     """A directory with the messages, the first half of them sealed."""
     directory = tmp_path_factory.mktemp("million") / "data"
     with quiver.connect(directory) as owner:
         owner.create_topic("m", retention="forever")
-        for first in range(0, ROWS, BATCH):
+        for first in range(0, rows, BATCH):
             owner.send_batch("m", sent(first))
-            if first == ROWS // 2:
+            if first == rows // 2:
                 owner.seal()
     return str(directory)
 
 
 @pytest.mark.parametrize(("way", "zone"), [("source", "UTC"), ("history", "Asia/Kolkata")])
-def test_every_cell_of_a_million_rows(spark, million, way, zone):
+def test_every_cell_of_a_million_rows(spark, million, rows, way, zone):
     spark.conf.set("spark.sql.session.timeZone", zone)
     try:
-        for first in range(0, ROWS, SLICE):
+        for first in range(0, rows, SLICE):
             places = {"start": first, "end": first + SLICE}
             if way == "source":
                 frame = load(spark, million, "m", **places)
             else:
                 frame = quiver.spark.read(spark, million, "m", **places)
             check(frame.toArrow().sort_by("offset"), first)
-        assert load(spark, million, "m").count() == ROWS
-        assert quiver.spark.read(spark, million, "m").count() == ROWS
+        assert load(spark, million, "m").count() == rows
+        assert quiver.spark.read(spark, million, "m").count() == rows
     finally:
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 

@@ -135,11 +135,12 @@ def test_what_is_wrong_in_the_file_is_said_in_a_sentence(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("kills", [2, pytest.param(6, marks=pytest.mark.soak)])
 def test_killed_at_any_time_every_message_has_its_effect_once(
-    queue: quiver.Queue, url, topic, tmp_path
+    queue: quiver.Queue, url, topic, tmp_path, kills
 ):
     queue.create_topic(topic, partitions=3, retention="forever")
-    total, kills = 10_000, 6
+    total = 10_000
     for first in range(0, total, 1_000):
         queue.send_batch(topic, ids(first, first + 1_000))
     queue.send_batch(topic, [b"bad"] * 10)

@@ -115,8 +115,9 @@ def test_a_batch_that_was_half_added_is_not_taken_for_that_of_another_run(
 
 
 @pytest.mark.slow
-def test_two_drivers_at_once_add_a_batch_once(spark, tmp_path):
-    for number in range(20):
+@pytest.mark.parametrize("step", [4, pytest.param(1, marks=pytest.mark.soak)])
+def test_two_drivers_at_once_add_a_batch_once(spark, tmp_path, step):
+    for number in range(0, 20, step):
         path = tmp_path / str(number)
         rows = spark.range(0, 100, 1, 2)
         together = threading.Barrier(2)
