@@ -6,6 +6,7 @@ be shown by some test, or be in `NEVER` with the reason.
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -77,6 +78,7 @@ NEVER = {
 }
 
 
+@cache
 def model() -> ServiceModel:
     """SQS as botocore describes it."""
     return Session().get_service_model("sqs")
@@ -102,6 +104,7 @@ def errors() -> list[str]:
     return sorted({*(shape.name for shape in model().error_shapes), *NOT_MODELLED})
 
 
+@cache
 def shown() -> dict[str, list[str]]:
     """What tests show, and their names as sentences."""
     found: dict[str, list[str]] = {}
