@@ -53,6 +53,12 @@ lint: $(STAMP)  ## ruff, formatting, types, imports
 compiled: $(STAMP)
 	@$(BIN)/python -m compileall -q src tests  # once, not by each of the processes that tests start
 
+# How many examples the tests make up; `HYPOTHESIS_PROFILE=hunt make test` looks for new ones.
+test: export HYPOTHESIS_PROFILE ?= test
+check: export HYPOTHESIS_PROFILE ?= check
+ci: export HYPOTHESIS_PROFILE ?= ci
+soak: export HYPOTHESIS_PROFILE ?= soak
+
 test: compiled  ## the quick tests, Spark's included: at most four minutes
 	$(call pytest,not (check or slow or soak))
 
@@ -67,7 +73,7 @@ ci: lint docs compiled  ## what CI runs: all tests but the full counts; at most 
 	$(call pytest,not soak)
 
 soak: compiled  ## every test with its full counts: hours
-	$(call pytest,slow or soak)
+	$(call pytest,slow or not slow)
 
 brokers: $(STAMP)  ## fetch Kafka, ElasticMQ and NATS for bench, into .brokers (needs mvn)
 	$(BIN)/python -m bench.brokers.fetch

@@ -76,6 +76,8 @@ def node_thread() -> None:
 
 # Doors that differ from the others by little: the promises themselves are run through them anyway.
 LATER = {"async": pytest.mark.check, "json": pytest.mark.check, "async-client": pytest.mark.slow}
+# All doors refuse by the same functions, before anything is asked of a node.
+REFUSED = {"test_bad_input"}
 # What is more than Python: behaviours that are also checked through plain HTTP and JSON.
 PLAIN = {
     "test_dead_letters", "test_delivery", "test_groups", "test_idempotence", "test_order", "test_time",
@@ -93,10 +95,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     left_out = set() if promises else {"boto3"}
     if (module not in PLAIN and not promises) or python:
         left_out.add("json")
+    later = {**LATER, "client": pytest.mark.check} if module in REFUSED else LATER
     metafunc.parametrize(
         "world",
         [
-            pytest.param(door, marks=() if promises else LATER.get(door, ()))
+            pytest.param(door, marks=() if promises else later.get(door, ()))
             for door in DOORS
             if door not in left_out
         ],

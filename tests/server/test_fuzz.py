@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from quiver import toml
 from quiver.errors import InvalidRequest, QuiverError
 from quiver.server import body, config
+from tests.lengths import examples
 from tests.server.nodes import Node, start_node
 from tests.server.raw import Raw
 
@@ -49,7 +50,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         assert not [line for line in started.lines if line["level"] == "error"], started.lines
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.one_of(mangled(REQUESTS), st.binary(max_size=200)))
 def test_no_bytes_make_it_fail(node: Node, data: bytes):
     with Raw(node.port) as raw:

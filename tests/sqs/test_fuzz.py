@@ -14,9 +14,12 @@ from quiver.server.sqs import messages
 from quiver.server.sqs import query as forms
 from quiver.server.sqs.faults import Fault
 from quiver.server.sqs.shapes import INPUTS
+from tests.lengths import examples
 
 FEW = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 SAFE = sorted(set(INPUTS) - {"DeleteQueue", "PurgeQueue"})  # the others share one queue
 FIELDS = sorted({field.encode_name for shape in INPUTS.values() for field in fields(shape)})
@@ -100,7 +103,7 @@ def test_any_address(query, path, text):
     answered(query.raw("GET", f"/000000000000/{path}?Action={quote(text, errors='replace')}"))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(headers=st.dictionaries(st.text(max_size=10), st.text(max_size=20), max_size=5))
 def test_any_headers_become_attributes_that_sqs_would_take(headers):
     attributes, _ = messages.from_headers(headers)
@@ -110,7 +113,7 @@ def test_any_headers_become_attributes_that_sqs_would_take(headers):
     )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(given_=st.dictionaries(st.text(max_size=30) | NAMES, st.text(max_size=20), max_size=10))
 def test_any_fields_are_decoded_or_refused(given_):
     for action in INPUTS:

@@ -15,9 +15,10 @@ import quiver
 from quiver.client.remote import wire
 from quiver.server.api.openapi import describe
 from quiver.server.api.table import ENDPOINTS
+from tests.lengths import examples
 from tests.server.nodes import Node, start_node
 
-EXAMPLES = 12  # of each endpoint; enough for every kind of value that a schema allows
+EXAMPLES = examples(12)  # of each endpoint; enough for every kind of value that a schema allows
 KNOWN = {
     "topic": "t",
     "group": "g",

@@ -16,10 +16,11 @@ import quiver
 from quiver import limits
 from quiver.client.remote import wire
 from quiver.server.api.table import ENDPOINTS
+from tests.lengths import examples
 from tests.server.nodes import Node, start_node
 
 FEW = settings(
-    max_examples=60,
+    max_examples=examples(60),
     deadline=None,
     derandomize=True,
     database=None,

@@ -1,11 +1,14 @@
-"""A node dies under eight clients, again and again: nothing confirmed is lost, nothing is doubled."""
+"""A node dies under its clients, again and again: nothing confirmed is lost, nothing is doubled."""
 
 import random
 import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Iterable
 from contextlib import ExitStack
+from itertools import compress
+from operator import not_
 from pathlib import Path
 
 import pytest
@@ -14,27 +17,33 @@ import quiver
 from tests.server.api import workers
 from tests.server.nodes import start_node
 
-ROLES = ["dedup", "dedup", "producer", "producer", "consumer", "consumer", "consumer", "consumer"]
+FEW = ["dedup", "producer", "consumer", "consumer"]
+EIGHT = 2 * FEW
 END_SECONDS = 120
 PATIENCE = "120s"
 
 
 @pytest.mark.process
 @pytest.mark.parametrize(
-    "times",
-    [2, pytest.param(50, marks=[pytest.mark.slow, pytest.mark.timeout(900)])],
+    ("times", "roles"),
+    [
+        pytest.param(1, FEW, id="once"),
+        pytest.param(2, EIGHT, marks=pytest.mark.check, id="2"),
+        pytest.param(10, EIGHT, marks=[pytest.mark.slow, pytest.mark.timeout(900)], id="10"),
+        pytest.param(50, EIGHT, marks=[pytest.mark.soak, pytest.mark.timeout(1_800)], id="50"),
+    ],
 )
-def test_a_node_that_is_killed_under_eight_clients_loses_and_doubles_nothing(tmp_path, times):
+def test_a_node_that_is_killed_under_its_clients_loses_and_doubles_nothing(tmp_path, times, roles):
     chance = random.Random(times)
     with start_node(tmp_path) as node, ExitStack() as stack:
         url = f"quiver://127.0.0.1:{node.port}?patience={PATIENCE}"
         with quiver.connect(url) as queue:
             queue.create_topic(workers.TOPIC, retention="forever", dedup_window="1d")
             queue.create_group(workers.TOPIC, workers.GROUP)
-        logs = [tmp_path / f"{role}-{number}.log" for number, role in enumerate(ROLES)]
+        logs = [tmp_path / f"{role}-{number}.log" for number, role in enumerate(roles)]
         clients = [
             stack.enter_context(client(role, url, number, logs[number]))
-            for number, role in enumerate(ROLES)
+            for number, role in enumerate(roles)
         ]
         stack.callback(kill, clients)  # whatever happens, nobody stays
         await_progress(logs, [0] * len(logs))
@@ -43,13 +52,14 @@ def test_a_node_that_is_killed_under_eight_clients_loses_and_doubles_nothing(tmp
             node.kill()
             node.restart()
         await_progress(logs, progress(logs))  # they recover by themselves
-        for process in clients[:4]:  # senders end first, so that consumers can finish
+        consumes = [role == "consumer" for role in roles]
+        for process in compress(clients, map(not_, consumes)):  # so that consumers can finish
             finish(process)
         await_acks(url)  # also of what was granted and not answered: it is leased to nobody
-        for process in clients[4:]:
+        for process in compress(clients, consumes):
             finish(process)
-        confirmed = names(logs[:4])
-        received = set(names(logs[4:])) - {"# expired"}
+        confirmed = names(compress(logs, map(not_, consumes)))
+        received = set(names(compress(logs, consumes))) - {"# expired"}
         with quiver.connect(url) as queue:
             stored = Counter(record.text for record in queue.read(workers.TOPIC))
             left = queue.groups(workers.TOPIC)[workers.GROUP].lag
@@ -96,5 +106,5 @@ def finish(process: "subprocess.Popen[bytes]") -> None:
     assert process.wait(END_SECONDS) == 0
 
 
-def names(logs: list[Path]) -> list[str]:
+def names(logs: Iterable[Path]) -> list[str]:
     return [line for log in logs for line in log.read_text().splitlines()]

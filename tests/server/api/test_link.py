@@ -18,7 +18,7 @@ from types import FrameType
 import pytest
 
 import quiver
-from quiver import limits
+from quiver import cli, limits
 from quiver.client.remote.address import parse
 from quiver.client.remote.flows import _many
 from quiver.client.remote.link import UNSURE, Reply, Request
@@ -795,12 +795,14 @@ def test_a_wrong_address_is_refused_without_repeating_a_secret(url):
 # -- the command line ------------------------------------------------------------------------------
 
 
-def test_commands_work_on_a_node(node):
+def test_commands_work_on_a_node(node, monkeypatch, capfd):
     def run(*args: str) -> str:
-        command = [sys.executable, "-m", "quiver.cli", *args]
-        command += ["--data", f"quiver://127.0.0.1:{node.port}"]
-        done = subprocess.run(command, capture_output=True, timeout=60, check=False, text=True)
-        return done.stdout if done.returncode == 0 else done.stderr
+        at = f"quiver://127.0.0.1:{node.port}"
+        monkeypatch.setattr(sys, "argv", ["quiver", *args, "--data", at])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        out, error = capfd.readouterr()
+        return error if ended.value.code else out
 
     run("topics", "create", "orders", "--max-attempts", "2")
     run("send", "orders", "a book")
