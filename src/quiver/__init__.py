@@ -34,6 +34,7 @@ from quiver.client.sync import Consumer, Member, Producer, Queue, Transaction
 from quiver.errors import (
     AnotherRun,
     BehindRetention,
+    ClockJumped,
     CorruptLedger,
     CorruptLog,
     CorruptSegment,
@@ -90,6 +91,7 @@ __all__ = [
     "AsyncQueue",
     "AsyncTransaction",
     "BehindRetention",
+    "ClockJumped",
     "Consumer",
     "CorruptLedger",
     "CorruptLog",

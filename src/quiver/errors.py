@@ -33,6 +33,7 @@
        ├─ CorruptSegment       old messages cannot be read from their file
        ├─ CorruptLedger        a file of the ledger is damaged; messages are not affected
        ├─ UnsupportedFormat    written by a newer Quiver
+       ├─ ClockJumped          the machine's clock and the time of the log are far apart
        ├─ ReadFailed           the disk did not give what it holds; the queue goes on
        └─ StorageFailed        a write or sync failed; the queue has stopped
 
@@ -336,6 +337,12 @@ class UnsupportedFormat(StorageError):
     """The files were written by a newer version."""
 
     code = "unsupported_format"
+
+
+class ClockJumped(StorageError):
+    """The machine's clock and the time of the log's last entry are too far apart to go on unasked."""
+
+    code = "clock_jumped"
 
 
 class ReadFailed(StorageError):

@@ -82,6 +82,11 @@ COMMIT_BYTES_MAX: Final = (
     16 * MIB
 )  # one write and sync takes at most this much more than its first request
 COMMIT_REQUESTS_MAX: Final = 4_096
+CLOCK_BEHIND_SECONDS_MAX: Final = 86_400  # the log may be ahead of the clock: clocks are set back
+CLOCK_AHEAD_SECONDS_TOLD: Final = (
+    86_400  # a clock so far ahead of the last entry is told in the log
+)
+CLOCK_AHEAD_SECONDS_MAX: Final = 366 * 86_400  # a queue is rarely closed for longer: ask first
 CHORES_SECONDS: Final = 60  # how late an idle topic may let go of what is too old
 FULL_DISK_PAUSE_MS: Final = 1_000  # between attempts to log what is due when the disk has no room
 PATIENCE_SECONDS_MAX: Final = (

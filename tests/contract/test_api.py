@@ -8,7 +8,7 @@ import quiver
 
 NAMES = """
 AnotherRun AsyncConsumer AsyncDelivery AsyncDeliveryBatch AsyncMember AsyncProducer AsyncQueue
-AsyncTransaction BehindRetention Consumer CorruptLedger CorruptLog CorruptSegment Delivery
+AsyncTransaction BehindRetention ClockJumped Consumer CorruptLedger CorruptLog CorruptSegment Delivery
 DeliveryBatch DirectoryInUse DiskFull ExtraMissing Forbidden GroupNotFound GroupStats InvalidBatch
 InvalidRequest LimitExceeded Member MemberFenced Message MessageNotFound MessageTooLarge Origin
 OutcomeUnknown Overloaded Overview PipelineFailed Placed Producer ProducerFailed ProducerFenced

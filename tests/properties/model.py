@@ -57,6 +57,7 @@ from quiver.model.commands import (
     Redrive,
     Seek,
     Send,
+    SetTime,
     Settle,
     Tick,
     Transact,
@@ -554,7 +555,7 @@ class Model:
     def _refusals(self, command: Command, rows: Sequence[Sequence[Row]]) -> tuple[Refusals, bool]:
         """What the command may be refused with, and whether it must be refused."""
         match command:
-            case Found() | Tick():
+            case Found() | Tick() | SetTime():
                 return set(), True
             case CreateTopic():
                 known = self._named(command.name)

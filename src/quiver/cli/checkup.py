@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quiver import limits
-from quiver.errors import StorageError
+from quiver.errors import ClockJumped, QuiverError, StorageError
+from quiver.node.clock import Jump, SystemClock, told
+from quiver.node.replica import Replica
 from quiver.storage import codec, doctor, ledger, lock, logfile, mark, segment, snapshot
 from quiver.storage.files import TEMPORARY, DiskFiles
 
@@ -53,6 +55,7 @@ class Checkup:
     confirmed: int
     free_bytes: int
     formats: dict[str, int]
+    time: str = "not known"
     files: list[FileFacts] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
 
@@ -92,10 +95,32 @@ def _examine(path: Path) -> Checkup:
             checkup.problems.append(_problem(finding))  # an owner is just writing those
     if checkup.status in ("healthy", "warnings"):
         checkup.problems += _lost_batches(files, findings)
+    if checkup.status in ("healthy", "warnings"):
+        checkup.problems += _look_at_time(checkup, files, path)
     checkup.problems += [_stranger(facts) for facts in checkup.files if facts.kind == "unknown"]
     if checkup.free_bytes < FREE_BYTES_LOW:
         checkup.problems.append(_little_room(checkup))
     return checkup
+
+
+def _look_at_time(checkup: Checkup, files: DiskFiles, path: Path) -> Iterator[Problem]:
+    """Of when the last entry is, and whether that is so far from this machine's clock that opening asks."""
+    try:
+        log_ms = Replica(files, lambda: lock.unowned(path)).ask(lambda engine: engine.core.now_ms)
+    except QuiverError:  # changing too fast, or told before
+        return
+    jump = Jump(log_ms, SystemClock().now_ms())
+    checkup.time = f"the last entry is of {told(log_ms)}"
+    try:
+        jump.demand(str(path))
+    except ClockJumped as error:
+        what, todo = str(error).removesuffix(" Nothing was changed.").split(". ", 1)
+        yield Problem(
+            "warning", checkup.directory, 0, what,
+            "The machine's clock is wrong, or it was when the last entries were written. Until this is "
+            "settled the queue is not opened; nothing is lost.",
+            todo,
+        )  # fmt: skip
 
 
 def _facts(path: Path, findings: "list[Finding]") -> FileFacts:

@@ -44,6 +44,13 @@ def doctor(
         bool,
         typer.Option("--ready", help="Ask the running node on this machine whether it is ready."),
     ] = False,
+    accept_clock: Annotated[
+        bool,
+        typer.Option(
+            "--accept-clock",
+            help="First: this machine's clock is right, let the queue's time follow it, back or forth.",
+        ),
+    ] = False,
     as_json: Json = False,
     data: Data = DATA,
 ) -> None:
@@ -57,6 +64,8 @@ def doctor(
     path = where or data
     directory.require_directory(path, "the doctor looks at files")
     directory.require_queue(path)
+    if accept_clock:
+        _accept_clock(path)
     from quiver.cli.checkup import examine
 
     found = examine(path)
@@ -66,6 +75,15 @@ def doctor(
         _show(found)
     if found.status in ("damaged", "unreadable"):
         raise typer.Exit(DAMAGED)
+
+
+def _accept_clock(path: Path) -> None:
+    """Let the queue's time follow the clock."""
+    from quiver.client.connect import connect
+    from quiver.limits import DURATION_SECONDS_MAX
+
+    with connect(path, accept_clock=True, ledger_retention=DURATION_SECONDS_MAX):
+        output.note(f"The time of {path} follows this machine's clock from now on.")
 
 
 def _check_configuration(path: Path, *, as_json: bool) -> None:
@@ -112,6 +130,7 @@ def _show(found: "Checkup") -> None:
         [
             ("owner", found.owner or "nobody has it open"),
             ("confirmed", f"entries up to {found.confirmed:,} are known to be on disk"),
+            ("time", found.time),
             ("size", f"{output.size(total)} in {output.count(len(found.files), 'file')}"),
             ("free disk", output.size(found.free_bytes)),
             ("formats", f"{formats} (the newest that this Quiver reads and writes)"),

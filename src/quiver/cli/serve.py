@@ -42,6 +42,13 @@ def serve(
         bool | None,
         typer.Option("--insecure", help="Let everybody who reaches this address do everything."),
     ] = None,
+    accept_clock: Annotated[
+        bool,
+        typer.Option(
+            "--accept-clock",
+            help="The machine's clock is right: the queue's time follows it, back or forth. Once only.",
+        ),
+    ] = False,
 ) -> None:
     """Serve a queue over HTTP until it is told to stop."""
     from quiver.server.config import load
@@ -51,4 +58,4 @@ def serve(
                "log": {"format": log_format} if log_format else None}  # fmt: skip
     found = load(config, options=options)
     require_directory(found.data, "a node serves a directory")
-    raise typer.Exit(run(found))
+    raise typer.Exit(run(found, accept_clock=accept_clock))

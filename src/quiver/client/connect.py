@@ -17,7 +17,7 @@ from quiver.errors import InvalidRequest
 from quiver.model.replies import Durability
 from quiver.model.units import Duration, milliseconds
 from quiver.node.cache import BatchCache
-from quiver.node.clock import SystemClock
+from quiver.node.clock import Clock, SystemClock
 from quiver.node.engine import Engine
 from quiver.node.receipts import until_reboot
 from quiver.node.replica import Replica
@@ -41,6 +41,7 @@ def connect(
     durability: Durability = "disk",
     ledger_retention: Duration = "30d",
     read_only: bool = False,
+    accept_clock: bool = False,
 ) -> Queue:
     """Open the queue in a directory, made if it is not there, or the one of a node.
 
@@ -57,7 +58,11 @@ def connect(
             confirmed there is seen, and no file is changed. Verbs that would change something raise
             ReadOnly, also for a node.
     """
-    return Queue(*_opening(url, durability, ledger_retention, read_only=read_only)())
+    return Queue(
+        *_opening(
+            url, durability, ledger_retention, read_only=read_only, accept_clock=accept_clock
+        )()
+    )
 
 
 def connect_async(
@@ -66,6 +71,7 @@ def connect_async(
     durability: Durability = "disk",
     ledger_retention: Duration = "30d",
     read_only: bool = False,
+    accept_clock: bool = False,
 ) -> AsyncQueue:
     """`connect` for event loops: `async with quiver.connect_async("data/") as queue: …`.
 
@@ -75,22 +81,35 @@ def connect_async(
         ledger_retention: As for `connect`.
         read_only: As for `connect`.
     """
-    return AsyncQueue(_opening(url, durability, ledger_retention, read_only=read_only))
+    return AsyncQueue(
+        _opening(url, durability, ledger_retention, read_only=read_only, accept_clock=accept_clock)
+    )
 
 
 def _opening(
-    url: Any, durability: Durability, ledger_retention: Duration, *, read_only: bool
+    url: Any,
+    durability: Durability,
+    ledger_retention: Duration,
+    *,
+    read_only: bool,
+    accept_clock: bool,
 ) -> Callable[[], tuple[Flows, Callable[[], None]]]:
     """What opens the queue, after its arguments are checked."""
     arguments.choice(durability, "durability", Durability)
     ledger_ms = milliseconds(ledger_retention, "ledger_retention")
-    if isinstance(url, str) and is_address(url):
+    node = isinstance(url, str) and is_address(url)
+    if accept_clock and (node or read_only):
+        raise InvalidRequest(
+            "accept_clock is for who opens a directory to write; for a node it is said where the node "
+            "is started: quiver serve --accept-clock"
+        )
+    if isinstance(url, str) and node:
         address = parse(url)
         return lambda: open_link(address, durability, read_only=read_only)
     path = directory(url)
     if read_only:
         return lambda: open_replica(path, durability)
-    return lambda: open_flows(path, ledger_ms, durability)
+    return lambda: open_flows(path, ledger_ms, durability, accept_clock=accept_clock)
 
 
 def open_link(
@@ -145,16 +164,24 @@ def open_flows(
     ledger_ms: int,
     durability: Durability,
     cache_bytes: int = limits.CACHE_BYTES_MAX,
+    *,
+    accept_clock: bool = False,
+    clock: Clock | None = None,
 ) -> tuple[Flows, Callable[[], None]]:
     """The verbs over a shard that runs on a directory that we own, and what ends it."""
     demand_ours(path)
     lock = DirectoryLock.acquire(path)
-    clock = SystemClock()
+    clock = clock or SystemClock()
     try:
         files = DiskFiles(path)
         engine = Engine.open(
             files, now_ms=clock.now_ms(), secret=token_bytes(32), ledger_ms=ledger_ms
         )
+        try:
+            engine.follow_clock(clock.now_ms(), str(path), accept=accept_clock)
+        except BaseException:
+            engine.close()
+            raise
         engine.cache = BatchCache(cache_bytes)
     except BaseException:
         lock.release()

@@ -302,6 +302,13 @@ class Tick:
     sweep: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class SetTime:
+    """Set the queue's time back to `time_ms`: it was far ahead, because a machine's clock was."""
+
+    time_ms: int
+
+
 Command = (
     Found
     | CreateTopic
@@ -326,6 +333,7 @@ Command = (
     | Commit
     | Leave
     | Tick
+    | SetTime
 )
 
 

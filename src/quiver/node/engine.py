@@ -33,11 +33,21 @@ from quiver.errors import (
     StorageError,
     UnreadableMessages,
 )
-from quiver.model.commands import Command, CreateTopic, Entry, Found, Send, Tick, Transact
+from quiver.model.commands import (
+    Command,
+    CreateTopic,
+    Entry,
+    Found,
+    Send,
+    SetTime,
+    Tick,
+    Transact,
+)
 from quiver.model.replies import Outcome, Sealed, SealedFile, Slice
 from quiver.model.stats import StorageStats
 from quiver.model.topic import Compression
 from quiver.node.cache import BatchCache
+from quiver.node.clock import Jump
 from quiver.node.segments import Plan, Segment, Segments, Write
 from quiver.storage import codec, segment, snapshot
 from quiver.storage.files import Files
@@ -272,6 +282,7 @@ class Engine:
         self._unread = LeftAlone()  # until the next snapshot, which tries to read them again
         self._full = False  # the disk has refused something since the last snapshot
         self._dead_bytes = 0  # of the log, when a snapshot was last tried on a full disk
+        self.jump = Jump(0, 0)  # how far the clock was from the log when it was opened
         self._retry_bytes = 0  # how far the log must have grown before it is tried again
 
     @classmethod
@@ -288,9 +299,7 @@ class Engine:
         engine._ledger.clean()
         engine._clean()
         if engine.core.index == 0:
-            (founded,) = engine.commit([Proposal(Found(secret, now_ms))], now_ms=now_ms)
-            if isinstance(founded.reply, Exception):
-                raise founded.reply
+            engine._demand(Proposal(Found(secret, now_ms)), now_ms)
         return engine
 
     @classmethod
@@ -306,6 +315,26 @@ class Engine:
         engine = cls(files, core, wal, LedgerFiles(files, core.index, ledger_ms))
         engine.segments = Segments.load(segments)
         return engine
+
+    def follow_clock(self, now_ms: int, directory: str, *, accept: bool) -> None:
+        """Compare the log's time with the clock's before anything is written.
+
+        They must be near each other, unless somebody says that the clock is right: then the log's
+        time follows it, back or forth.
+        """
+        self.jump = Jump(self.core.now_ms, now_ms)
+        if not accept:
+            self.jump.demand(directory)
+        elif self.jump.is_back:
+            self._demand(Proposal(SetTime(now_ms)), now_ms)
+        elif self.jump.is_unlikely:
+            self._demand(Proposal(Tick()), now_ms)  # from now on it is the last entry's time
+
+    def _demand(self, proposal: Proposal, now_ms: int) -> None:
+        """Do this, or raise why not."""
+        (outcome,) = self.commit([proposal], now_ms=now_ms)
+        if isinstance(outcome.reply, Exception):
+            raise outcome.reply
 
     def replay(self, records: Iterable[Record]) -> None:
         """Apply entries that the log has already."""

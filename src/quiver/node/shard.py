@@ -217,6 +217,7 @@ class Shard:
         clock.not_before(engine.core.now_ms)
         self.clock = clock
         self.secret = engine.core.secret
+        self.jump = engine.jump
         self._engine = engine
         self._inbox: SimpleQueue[_Request] = SimpleQueue()
         self._gate = (

@@ -18,6 +18,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from email.utils import formatdate
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -35,6 +36,7 @@ from quiver.errors import (
     UnavailableError,
 )
 from quiver.model.units import milliseconds
+from quiver.node.clock import Jump, told
 from quiver.node.shard import Shard
 from quiver.server import logs, memory, questions, systemd
 from quiver.server.app import make_app
@@ -54,12 +56,12 @@ LOOK_SECONDS: Final = 0.05  # between looks at what is still to be sent when a n
 OTHER_FILES: Final = 512  # descriptors that are not connections: log, segments, threads
 
 
-def serve(config: Config) -> int:
+def serve(config: Config, *, accept_clock: bool = False) -> int:
     """Run a node until it is told to stop; the exit code."""
     guard, tls = check(config)
     logs.begin(config.log)
     memory.keep_freed()
-    return uvloop.run(Node(config, guard, tls).run())
+    return uvloop.run(Node(config, guard, tls, accept_clock=accept_clock).run())
 
 
 def check(config: Config) -> tuple[Guard, Tls | None]:
@@ -78,8 +80,11 @@ def check(config: Config) -> tuple[Guard, Tls | None]:
 class Node:
     """A running node."""
 
-    def __init__(self, config: Config, guard: Guard, tls: Tls | None) -> None:
+    def __init__(
+        self, config: Config, guard: Guard, tls: Tls | None, *, accept_clock: bool = False
+    ) -> None:
         self._config = config
+        self._accept_clock = accept_clock
         self._guard = guard
         self._tls = tls
         self._metrics = Metrics()
@@ -100,11 +105,15 @@ class Node:
         loop.add_signal_handler(signal.SIGHUP, watch.now)
         with bound(self._config) as listener:
             flows, close = await asyncio.to_thread(
-                open_flows, self._config.data, milliseconds("30d", "ledger_retention"),
-                self._config.durability, limits.SERVED_CACHE_BYTES_MAX,
+                partial(
+                    open_flows, self._config.data, milliseconds("30d", "ledger_retention"),
+                    self._config.durability, limits.SERVED_CACHE_BYTES_MAX,
+                    accept_clock=self._accept_clock,
+                )
             )  # fmt: skip
             assert isinstance(flows.shard, Shard)
             self._shard = flows.shard
+            _tell_jump(flows.shard.jump)
             async with AsyncQueue(lambda: (flows, close)) as queue:
                 server = await self._listen(queue, listener)
                 tasks = [asyncio.create_task(duty) for duty in self._duties(watch)]
@@ -250,6 +259,15 @@ class Node:
         logs.event("ended without closing", level=logging.ERROR)
         sys.stderr.flush()
         os._exit(FAILED)
+
+
+def _tell_jump(jump: Jump) -> None:
+    """Say that much time has passed since the last entry, or that the time was set back."""
+    if jump.is_long or jump.is_back:
+        logs.event(
+            "clock jumped", level=logging.WARNING, last_entry=told(jump.log_ms),
+            clock=told(jump.clock_ms), days=round(jump.seconds / 86_400, 1),
+        )  # fmt: skip
 
 
 async def every(seconds: float, act: Callable[[], Coroutine[Any, Any, None]]) -> None:

@@ -43,6 +43,7 @@ KINDS: Final[dict[int, type[commands.Command]]] = {
     21: commands.AlterTopic,
     22: commands.Compact,
     23: commands.Publish,
+    30: commands.SetTime,
 }
 
 _KIND_OF: Final = {command: kind for kind, command in KINDS.items()}

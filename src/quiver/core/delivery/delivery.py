@@ -24,6 +24,7 @@ from quiver.core.delivery.offsets import Range, merge, subtract, union
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.reasons import Reasons
 from quiver.core.delivery.retention import enforce, is_overdue, sweep, trim
+from quiver.core.delivery.rewind import Rewind, life_ends, rewind
 from quiver.core.delivery.topic import Group, Producer, Topic
 from quiver.core.delivery.view import View
 from quiver.errors import (
@@ -63,6 +64,7 @@ from quiver.model.commands import (
     Run,
     Seek,
     Send,
+    SetTime,
     Settle,
     Tick,
     Transact,
@@ -175,6 +177,8 @@ class Delivery:
                 return self._on_leave(command)
             case Tick() as command:
                 return self._on_tick(command)
+            case SetTime() as command:
+                return self._on_set_time(command)
             case Found() as command:
                 return self._on_found(command)
             case never:
@@ -1014,6 +1018,28 @@ class Delivery:
         """Let retention drop what it may; what that frees may be what somebody waits for."""
         if enforce(topic, self.now_ms):
             self._wake(topic)
+
+    def _on_set_time(self, command: SetTime) -> Reply:
+        if command.time_ms >= self.now_ms:
+            return Done()  # forward it goes by itself, with the next entry
+        back = Rewind(self.now_ms, command.time_ms)
+        self._timers = [self._moved(timer, back) for timer in self._timers if self._matters(timer)]
+        heapify(self._timers)
+        for topic in self.topics.values():
+            rewind(topic, back)
+            self._wake(topic)
+        self.created_ms = back.past(self.created_ms)
+        self.now_ms = command.time_ms
+        return Done()
+
+    def _moved(self, timer: Timer, back: Rewind) -> Timer:
+        """A timer after the time was set back; to be asked before the messages are changed."""
+        when_ms, kind, number, first, second, third = timer
+        if kind == LIFE:
+            when_ms = life_ends(self.topics[number].partitions[first], second, when_ms, back)
+        else:
+            when_ms = back.wait(when_ms)
+        return when_ms, kind, number, first, second, third
 
     def _advance(self, now_ms: int) -> None:
         """End what is due by `now_ms`; lives beyond the bound end with the next entry."""

@@ -7,8 +7,8 @@ What only some extents have (attributes, an origin) is kept beside.
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from quiver.model.commands import Attributes
@@ -38,6 +38,14 @@ class Columns:
         if a is None or not (a.keys or a.priorities or a.deliver_at or a.expires_at):
             return None
         return cls(a)
+
+    def with_times(self, mapped: Callable[[int], int]) -> "Columns":
+        """The same, due and ending at other times; 0 stays 0."""
+        deliver_at, expires_at = (
+            array("q", [mapped(time_ms) if time_ms else 0 for time_ms in times]).tobytes()
+            for times in (self.deliver_at, self.expires_at)
+        )
+        return Columns(replace(self.attributes, deliver_at=deliver_at, expires_at=expires_at))
 
     def cut(self, row: int, rows: int, *, timed: bool) -> "Columns | None":
         """What some rows keep when they move: keys, priorities, and, if they are `timed`, times."""
@@ -185,6 +193,20 @@ class Extents:
         if other is None or other[0] is None:
             return None
         return other[0], other[1] + offset - first
+
+    def set_times(
+        self, past: Callable[[int], int], columns: Callable[[Columns, int], Columns]
+    ) -> None:
+        """Replace when messages were stored, and the attributes of those stored at a time."""
+        others: dict[int, tuple[Columns | None, int, Origin | None]] = {}
+        for first, (table, base, origin) in self._others.items():
+            extent = self[self.place(first)]
+            moved = origin and replace(
+                origin, time_ms=past(origin.time_ms), stored_ms=past(origin.stored_ms)
+            )
+            others[first] = (table and columns(table, extent.stored_ms), base, moved)
+        self._others = others
+        self._columns[3] = array("q", map(past, self._columns[3]))
 
     def all_columns(self) -> Iterator[Columns]:
         """Every table of attributes, perhaps more than once."""

@@ -5,7 +5,7 @@ Messages that were sent together are one `Extent`. The core never sees a body: a
 points at the same rows, so moving a message copies nothing and cannot lose it.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from quiver.core.delivery.extents import Columns, Extent, Extents
@@ -138,6 +138,12 @@ class Partition:
         self._extents = kept
         for start, end in subtract(before, merge(after)):
             self.removed.add(start, end)
+
+    def set_times(
+        self, past: Callable[[int], int], columns: Callable[[Columns, int], Columns]
+    ) -> None:
+        """Replace when messages were stored, and the attributes of those stored at a time."""
+        self._extents.set_times(past, columns)
 
     def offset_at(self, time_ms: int) -> int:
         """The first message that was stored at `time_ms` or later."""

@@ -291,6 +291,16 @@ class View:
                 self._back(low, high, attempts, now_ms)
         self._spoiled = self._spoiled and bool(self.due)
 
+    def reschedule(self, when: Callable[[int, int, int], int]) -> None:
+        """Replace when waiting messages are due: `when` gets that, the first offset of those that
+        wait together (-1 if all were settled meanwhile), and their attempts."""
+        moved = []
+        for due_ms, start, end, attempts in self.due:
+            first = next((low for low, _ in self.settled.gaps(start, end)), -1)
+            moved.append((when(due_ms, first, attempts), start, end, attempts))
+        heapify(moved)
+        self.due = moved
+
     def check(self) -> None:
         """Every offset below `next` is in exactly one place."""
         held = [(p[0], p[1]) for lease in self.leases.values() for p in lease.held]
