@@ -276,6 +276,7 @@ SQS_MOVES_MAX: Final = 1_000  # tasks that move messages, remembered after their
 
 # -- Spark -----------------------------------------------------------------------------------------
 JAVA_ANSWER_SECONDS: Final = 30.0  # in which a Java says its version
+PYTHON_ANSWER_SECONDS: Final = 30.0  # in which a worker's Python says whether it has Quiver
 SPARK_SPLIT_BYTES: Final = 32 * MIB  # of messages that one task reads: as many as a segment has
 SPARK_SHARE_BYTES: Final = 1 * MIB  # that a task should have at least: to start it takes a while
 SPARK_SPLITS_MAX: Final = 10_000  # tasks of one read; of more each has more to do

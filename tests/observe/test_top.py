@@ -103,9 +103,9 @@ def test_rates_are_what_was_counted_since_the_look_before(look: Look):
     orders = topics["orders"]
     billing = replace(orders.groups["billing"], delivered=orders.groups["billing"].delivered + 30)
     topics["orders"] = replace(
-        orders, sent=orders.sent + 400, groups={**orders.groups, "billing": billing}
+        orders, arrived=orders.arrived + 400, groups={**orders.groups, "billing": billing}
     )
-    topics["t0000"] = replace(topics["t0000"], sent=0)
+    topics["t0000"] = replace(topics["t0000"], arrived=0)
     later = Look(replace(look.overview, topics=topics), look.seconds + 2)
     text = drawn(Board("data", later, look), 80)
     (row,) = [line.split() for line in text if line.startswith("orders ")]

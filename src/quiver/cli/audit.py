@@ -64,7 +64,7 @@ def audit(
                 f"findings are written as Parquet: end the name {out} with .parquet"
             )
         check_replaceable(out, data, yes=yes)
-    spark = start_session("quiver audit")
+    spark = start_session("quiver audit", quiet=True)
     try:
         while True:
             found, looked_at = _look(spark, data, start, end)

@@ -33,9 +33,9 @@ class Rates:
         self._seconds = now.seconds - before.seconds if before is not None else 0.0
 
     def of_topic(self, stats: TopicStats) -> float | None:
-        """Messages sent a second; None if that cannot be known."""
+        """Messages that arrive a second, in whatever way; None if that cannot be known."""
         before = self._before.get(stats.topic)
-        return self._rate(stats.sent, None if before is None else before.sent)
+        return self._rate(stats.arrived, None if before is None else before.arrived)
 
     def of_group(self, topic: str, stats: GroupStats, field: str) -> float | None:
         """Messages delivered (acked, …) a second."""
@@ -59,7 +59,7 @@ class Row:
     leased: int
     delayed: int
     oldest: float
-    sent: float | None
+    arrived: float | None
     delivered: float | None
     acked: float | None
     failed: float | None
@@ -84,7 +84,7 @@ COLUMNS: Final = (
     Column("leased", 7, 2, lambda row: f"{row.leased:,}"),
     Column("delayed", 7, 7, lambda row: f"{row.delayed:,}"),
     Column("oldest", 7, 3, lambda row: output.age(row.oldest)),
-    Column("in/s", 8, 1, lambda row: "" if row.is_group else _rate(row.sent)),
+    Column("in/s", 8, 1, lambda row: "" if row.is_group else _rate(row.arrived)),
     Column("out/s", 8, 1, lambda row: _rate(row.delivered)),
     Column("acked/s", 8, 8, lambda row: _rate(row.acked)),
     Column("failed/s", 8, 5, lambda row: _rate(row.failed)),
@@ -93,7 +93,7 @@ COLUMNS: Final = (
 )
 SORTS: Final[dict[str, Callable[[list[Row]], Any]]] = {  # by the rows of a topic, itself first
     "lag": lambda rows: (-rows[0].lag, rows[0].name),
-    "rate": lambda rows: (-(rows[0].sent or 0) - (rows[0].delivered or 0), rows[0].name),
+    "rate": lambda rows: (-(rows[0].arrived or 0) - (rows[0].delivered or 0), rows[0].name),
     "oldest": lambda rows: (-rows[0].oldest, rows[0].name),
     "dead": lambda rows: (-rows[0].dead, rows[0].name),
     "name": lambda rows: rows[0].name,
@@ -185,7 +185,7 @@ def _rows(stats: TopicStats, rates: Rates, *, is_letters: bool) -> list[Row]:
         leased=stats.in_flight,
         delayed=stats.delayed,
         oldest=stats.oldest_age,
-        sent=rates.of_topic(stats),
+        arrived=rates.of_topic(stats),
         delivered=_sum([group.delivered for group in groups]),
         acked=_sum([group.acked for group in groups]),
         failed=_sum([group.failed for group in groups]),
@@ -205,7 +205,7 @@ def _group_row(topic: str, stats: GroupStats, rates: Rates) -> Row:
         leased=stats.in_flight,
         delayed=stats.delayed,
         oldest=stats.oldest_age,
-        sent=None,
+        arrived=None,
         delivered=rates.of_group(topic, stats, "delivered"),
         acked=rates.of_group(topic, stats, "acked"),
         failed=_sum(failed),

@@ -47,7 +47,7 @@ def run(
 
     config = load(file)
     settings = {name: _setting(value) for name, value in config.spark.items()}
-    spark = start_session(config.name, QUIET | settings)
+    spark = start_session(config.name, QUIET | settings, quiet=True)
     try:
         pipeline = Pipeline(spark, config)
         totals: Totals = {}

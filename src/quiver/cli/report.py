@@ -50,7 +50,7 @@ def report(
     from quiver.spark.analytics import report as make
 
     directory.require_queue(data)
-    spark = start_session("quiver report")
+    spark = start_session("quiver report", quiet=True)
     try:
         with TemporaryDirectory(prefix="quiver-report-") as place:
             with directory.looked_into(data) as queue:

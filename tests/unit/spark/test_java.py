@@ -89,6 +89,19 @@ def test_the_java_from_pypi_runs_although_it_lacks_a_module_that_spark_asks_for(
     assert provide_java(alone) == home, "the second time it is there already"
 
 
+def test_a_quiet_one_leaves_the_module_out_of_which_java_warns(tmp_path, nothing):
+    home = a_java(tmp_path / "jdk", "21")
+    (home / "bin" / "java").write_text(
+        '#!/bin/sh\necho "openjdk version \\"21\\"" >&2; echo "$@"\n'
+    )
+    nothing["JAVA_HOME"] = str(home)
+    quiet = provide_java(nothing, quiet=True)
+    assert quiet.is_relative_to(tmp_path / "cache")
+    assert run(quiet / "bin" / "java", VECTOR, "-Dspaces=a b", "-version").endswith(
+        "-Dspaces=a b -version\n"
+    )
+
+
 @pytest.mark.spark
 def test_a_shell_can_ask_for_it():
     home = run(sys.executable, "-m", "quiver.spark.java").strip()

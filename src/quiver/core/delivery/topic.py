@@ -209,6 +209,7 @@ class Topic:
             dropped=self.dropped,
             compacted=self.compacted,
             groups=groups,
+            arrived=sum(partition.end for partition in self.partitions),
         )
 
     def check(self) -> None:

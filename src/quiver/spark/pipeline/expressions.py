@@ -51,4 +51,4 @@ def quoted(name: str) -> str:
 
 def first_line(error: Exception) -> str:
     """What Spark says, without the plan that it shows after it."""
-    return str(error).strip().partition("\n")[0].rstrip(".")
+    return str(error).strip().partition("\n")[0].rstrip(".;")
