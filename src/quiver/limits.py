@@ -23,6 +23,10 @@ REASON_CHARS_MAX: Final = 1_000  # longer reasons (tracebacks) are cut, never re
 DURATION_SECONDS_MAX: Final = 100 * 366 * 86_400  # a century: any real delay, and no overflow
 LEASE_SECONDS_MAX: Final = 7 * 86_400  # a forgotten lease must end some day
 WAIT_SECONDS_MAX: Final = 3_600  # one long poll
+RESERVED_MS_MIN: Final = 200  # what a consumer has reserved is its own for so long; then one that
+# waits may take it over: longer than a begin takes, and too short for anybody to notice
+STOLEN_MS_MIN: Final = 1_000  # the same for what was taken over, so that two consumers do not take
+# it from each other all the time
 
 # -- batches ---------------------------------------------------------------------------------------
 BATCH_ROWS_MAX: Final = 1_000_000  # what one send may carry

@@ -82,6 +82,28 @@ class Delivered:
 
 
 @dataclass(frozen=True, slots=True)
+class Reserved:
+    """A consumer got a message under a lease, and has not begun it."""
+
+    seat: Seat
+    body: bytes
+    epoch: int
+    now_ms: int
+    deadline_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A consumer began what it had reserved."""
+
+    seat: Seat
+    epoch: int
+    now_ms: int
+    deadline_ms: int
+    settled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Settled:
     """A receipt was used."""
 
@@ -158,6 +180,8 @@ Event = (
     | Moved
     | Owed
     | Delivered
+    | Reserved
+    | Begun
     | Settled
     | Transaction
     | Dropped
@@ -229,7 +253,7 @@ def no_loss(history: History) -> list[str]:
                 again = (event.topic, event.group, event.partition)
                 for seat in [seat for seat in done if seat[:3] == again]:
                     del done[seat]
-            case Delivered() if event.settled:
+            case Delivered() | Begun() if event.settled:
                 done[event.seat] = True
             case Settled(action="ack" | "dismiss", status="ok" | "info"):
                 done[event.seat] = True
@@ -276,7 +300,7 @@ def no_phantom(history: History) -> list[str]:
                 known[event.place] = event.body
                 if event.body not in possible:
                     broken.append(f"{event.body!r} was moved, and never sent")
-            case Delivered():
+            case Delivered() | Reserved():
                 topic, _, partition, offset = event.seat
                 if event.body not in possible:
                     broken.append(f"{event.body!r} was delivered, and never sent")
@@ -300,31 +324,34 @@ def no_delivery_after_ack(history: History) -> list[str]:
                 again = (event.topic, event.group, event.partition)
                 for seat in [seat for seat in acked if seat[:3] == again]:
                     del acked[seat]
-            case Delivered():
+            case Delivered() | Reserved() | Begun():
                 if event.seat in acked:
                     broken.append(f"{event.seat} was acked, and delivered as {event.epoch}")
-                if event.settled:
+                if not isinstance(event, Reserved) and event.settled:
                     acked[event.seat] = event.epoch
     return broken
 
 
 def one_live_lease(history: History) -> list[str]:
-    """I4: nobody gets a message while somebody else's lease on it is surely live."""
+    """I4: nobody gets a message while somebody else has begun it and surely has a live lease."""
     until: dict[Seat, tuple[int, int]] = {}  # epoch, deadline
     broken = []
     for event in history.events:
         match event:
-            case Delivered():
+            case Delivered() | Reserved() | Begun():
                 epoch, deadline_ms = until.get(event.seat, (0, 0))
                 if event.now_ms < deadline_ms:
                     broken.append(f"{event.seat} was given as {event.epoch} and held as {epoch}")
-                until[event.seat] = (event.epoch, 0 if event.settled else event.deadline_ms)
+                if not isinstance(event, Reserved):
+                    until[event.seat] = (event.epoch, 0 if event.settled else event.deadline_ms)
             case Settled(action="dismiss"):
                 if event.status != "fail":
                     until.pop(event.seat, None)
             case Settled() if until.get(event.seat, (0, 0))[0] == event.epoch:
-                if event.action != "extend" and event.status != "fail":
+                if event.action not in ("extend", "begin") and event.status != "fail":
                     until.pop(event.seat)
+                elif not event.deadline_ms:
+                    continue
                 elif event.status == "ok":
                     until[event.seat] = (event.epoch, event.deadline_ms)
                 elif event.status == "info":
@@ -374,9 +401,12 @@ def key_order(history: History) -> list[str]:
                 done.update(
                     (event.topic, event.group, event.partition, o) for o in range(event.offset)
                 )
-            case Delivered():
-                topic, group, partition, offset = event.seat
+            case Begun():
                 if event.settled:
+                    done.add(event.seat)
+            case Delivered() | Reserved():
+                topic, group, partition, offset = event.seat
+                if isinstance(event, Delivered) and event.settled:
                     done.add(event.seat)
                 key = keys[topic, partition, offset]
                 strict = orders[topic] == "partition"
@@ -415,7 +445,7 @@ def _together(history: History, seat: Seat, epoch: int) -> bool:
     return any(
         event.seat == seat and event.epoch == epoch
         for event in history.events
-        if isinstance(event, Delivered)
+        if isinstance(event, Delivered | Reserved)
     )
 
 
@@ -455,11 +485,14 @@ def fencing(history: History) -> list[str]:
     broken = []
     for event in history.events:
         match event:
-            case Delivered():
+            case Delivered() | Reserved():
                 if newest.get(event.seat, 0) >= event.epoch:
                     broken.append(f"the epoch of {event.seat} did not grow")
                 newest[event.seat] = event.epoch
                 until[event.seat] = event.deadline_ms
+            case Begun():
+                if newest.get(event.seat) != event.epoch or (event.seat, event.epoch) in used:
+                    broken.append(f"{event.seat} was begun under the old epoch {event.epoch}")
             case Owed():
                 again = (event.topic, event.group, event.partition)
                 for seat in [seat for seat in newest if seat[:3] == again]:
@@ -473,11 +506,11 @@ def fencing(history: History) -> list[str]:
                     broken.append(f"the receipt of {event.seat} was used twice")
                 elif event.now_ms >= until[event.seat]:
                     broken.append(f"{event.seat} was settled after its lease had ended")
-                if event.action == "extend":
+                if event.action == "extend" or (event.action == "begin" and event.deadline_ms):
                     until[event.seat] = event.deadline_ms
-                else:
+                elif event.action != "begin":
                     used.add((event.seat, event.epoch))
-            case Settled(status="info", action="extend"):
+            case Settled(status="info", action="extend" | "begin"):
                 until[event.seat] = max(until.get(event.seat, 0), event.deadline_ms)
     return broken
 

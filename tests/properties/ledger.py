@@ -11,12 +11,13 @@ COUNTED = {
     "acked": ("acked",),
     "nacked": ("nacked",),
     "timed_out": ("timed_out",),
+    "released": ("released",),
     "expired": ("expired",),
     "dead_lettered": ("dead_lettered",),
     "lost": ("behind_retention",),
 }
 NUMBERS = ("delivered", "redelivered", "acked", "nacked", "timed_out", "dead_lettered", "redriven",
-           "expired", "behind_retention")  # fmt: skip
+           "expired", "behind_retention", "released")  # fmt: skip
 Sums = dict[tuple[str, str | None], Counter[str]]
 
 

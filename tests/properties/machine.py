@@ -73,7 +73,10 @@ row_specs = st.tuples(
 row_lists = st.lists(row_specs, min_size=1, max_size=4)
 requests = st.lists(row_lists, min_size=1, max_size=3)
 mostly = st.sampled_from([True, True, True, False])
-actions = st.sampled_from(["ack", "ack", "nack", "nack", "extend", "dead_letter", "dismiss"])
+actions = st.sampled_from(
+    ["ack", "ack", "nack", "nack", "extend", "dead_letter", "dismiss", "begin", "begin", "release"]
+)
+begins = st.sampled_from([None, None, None, 0, 1, 2])
 delays = st.sampled_from([None, None, 0, 10, 100])
 endings = st.lists(st.tuples(actions, st.sampled_from([1, 1, 2, 100]), delays), max_size=4)
 positions = st.builds(
@@ -252,21 +255,64 @@ class DeliveryMachine(RuleBasedStateMachine):
         count=counts,
         lease_ms=leases,
         per_key=st.sampled_from([1, 1, 1, 2, 3]),
+        begin=st.sampled_from([None, None, None, None, 0, 1]),
         sync=mostly,
     )
     def receive(
-        self, topic: str, group: str, count: int, lease_ms: int, per_key: int, sync: bool
+        self,
+        topic: str,
+        group: str,
+        count: int,
+        lease_ms: int,
+        per_key: int,
+        begin: int | None,
+        sync: bool,
     ) -> None:
-        command = Receive(self.world.number(topic), group, count, lease_ms, "me", per_key)
+        command = Receive(self.world.number(topic), group, count, lease_ms, "me", per_key, begin)
         self.do(Ask(command), sync=sync)
 
+    @rule(
+        group=groups,
+        count=counts,
+        begin=st.sampled_from([0, 0, 1, 2]),
+        lease_ms=st.sampled_from([100, 1_000, 5_000]),
+    )
+    def reserve(self, group: str, count: int, begin: int, lease_ms: int) -> None:
+        """A consumer that looks ahead, and holds what it has for long enough to lose it to others."""
+        self.do(Ask(Receive(self.world.number("a"), group, count, lease_ms, "me", 1, begin)))
+
+    @rule(which=st.integers(0, 9), part=parts, lease_ms=st.sampled_from([0, 0, 50, 500]))
+    def begin(self, which: int, part: tuple[int, int], lease_ms: int) -> None:
+        """It begins some of it, if it still has it."""
+        lease = self.lease(which)
+        if lease is not None:
+            skip, length = part
+            chosen = lease.offsets[skip : skip + length] or lease.offsets
+            self.do(Ask(self.world.settle(lease, "begin", chosen, lease_ms=lease_ms)), sync=False)
+
+    @rule(group=groups, count=counts, begin=begins)
+    def receive_in_need(self, group: str, count: int, begin: int | None) -> None:
+        """There is nothing for a consumer that waits, until it may have what others have reserved."""
+        self.flush()
+        topic = self.world.number("a")
+        due_ms = self.world.engine.core.next_due_ms(topic, group)
+        if due_ms is not None:
+            self.world.now_ms = max(self.world.now_ms, due_ms)
+        self.do(Ask(Receive(topic, group, count, 2_000, "you", 1, begin)))
+
     def receive_and_settle(
-        self, topic: str, group: str, count: int, ends: list[tuple[str, int, int | None]]
+        self,
+        topic: str,
+        group: str,
+        count: int,
+        ends: list[tuple[str, int, int | None]],
+        begin: int | None = None,
     ) -> None:
         """A consumer at work: what it receives ends well, or badly, or not at all."""
         self.flush()
-        reply = self.world.one(Receive(self.world.number(topic), group, count, 50))
-        if not isinstance(reply, Received) or not reply.slices or reply.settled:
+        command = Receive(self.world.number(topic), group, count, 50, "", 1, begin)
+        reply = self.world.one(command)
+        if not isinstance(reply, Received):
             return
         for lease in self.world.leases_of(reply):
             left = lease.offsets
@@ -279,9 +325,9 @@ class DeliveryMachine(RuleBasedStateMachine):
     def consume(self, topic: str, group: str, count: int, ends: list[Any]) -> None:
         self.receive_and_settle(topic, group, count, ends)
 
-    @rule(count=counts, ends=endings)
-    def consume_more(self, count: int, ends: list[Any]) -> None:
-        self.receive_and_settle("a", "one", count, ends)
+    @rule(count=counts, ends=endings, begin=begins)
+    def consume_more(self, count: int, ends: list[Any], begin: int | None) -> None:
+        self.receive_and_settle("a", "one", count, ends, begin)
 
     @rule(action=actions, which=st.integers(0, 9), part=parts, delay_ms=delays, sync=mostly)
     def settle(
@@ -302,7 +348,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         sync: bool = True,
         delay_ms: int | None = None,
     ) -> None:
-        if action == "extend":
+        if action in ("extend", "begin"):
             command = self.world.settle(lease, action, offsets, lease_ms=delay_ms or 30)
         else:
             reason = ("", "bad", "worse" * 250)[self.seed % 3]
@@ -312,7 +358,7 @@ class DeliveryMachine(RuleBasedStateMachine):
         self.do(Ask(command), sync=sync)
 
     @rule(
-        action=st.sampled_from(["ack", "nack", "extend", "dismiss"]),
+        action=st.sampled_from(["ack", "nack", "extend", "dismiss", "begin", "release"]),
         which=st.lists(st.integers(0, 5), min_size=2, max_size=4),
     )
     def settle_many(self, action: Any, which: list[int]) -> None:

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from quiver import limits
 from quiver.batches.rows import Row
 from quiver.core.delivery import Delivery
 from quiver.errors import (
@@ -132,6 +133,25 @@ class Slot:
     unseen: bool = False  # it came while members were there, who need no leases
     epoch: int = 0
     deadline_ms: int = 0
+    steal_ms: int = 0  # leased and not begun: from then on others may take it over
+
+    @property
+    def reserved(self) -> bool:
+        return self.state == "leased" and self.steal_ms > 0
+
+    @property
+    def begun(self) -> bool:
+        return self.state == "leased" and not self.steal_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """What was reserved has begun; at most once it is settled with that."""
+
+    seat: tuple[int, int, int, int]  # topic, group, partition, offset
+    epoch: int
+    deadline_ms: int
+    settled: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +201,7 @@ class Group:
     expired: int = 0
     behind_retention: int = 0
     untold: int = 0
+    released: int = 0
 
     def told(self, lost: int) -> None:
         """A consumer hears of everything that was lost since the last time."""
@@ -197,6 +218,9 @@ class Group:
 
     def leased(self) -> int:
         return sum(slot.state == "leased" for _, _, slot in self.all_slots())
+
+    def reserved(self) -> int:
+        return sum(slot.reserved for _, _, slot in self.all_slots())
 
     def committed(self, partition: int) -> int:
         """The first offset that is not settled."""
@@ -265,6 +289,7 @@ class Model:
         self.starts: list[tuple[int, int, int]] = []  # topic, group, partition
         self.ends: list[tuple[int, int]] = []  # topic, group
         self.drops: list[tuple[int, int, int]] = []  # topic, partition, offset
+        self.begins: list[Begun] = []
 
     # -- what may be delivered ---------------------------------------------------------------------
 
@@ -299,12 +324,31 @@ class Model:
         return {key: chain for key, chain in chains.items() if chain}
 
     def is_ready(self, topic: Topic, group: Group, now_ms: int) -> bool:
-        """A receive would get something."""
-        return any(
+        """A receive would get something, be it what others have reserved for long enough."""
+        return bool(self.stealable(topic, group, now_ms)) or any(
             chain
             for partition in range(len(topic.partitions))
             for chain in self.available(topic, group, partition, now_ms).values()
         )
+
+    @staticmethod
+    def stealable(topic: Topic, group: Group, now_ms: int) -> list[tuple[int, int, int, int]]:
+        """Since when, epoch, partition and offset of what may be taken over, oldest first.
+
+        In strict order only where nothing has begun.
+        """
+        if group.paused or group.members:
+            return []
+        found = []
+        for partition, slots in enumerate(group.slots):
+            if topic.kind == "strict" and any(slot.begun for slot in slots):
+                continue
+            found += [
+                (slot.steal_ms, slot.epoch, partition, offset)
+                for offset, slot in enumerate(slots)
+                if slot.reserved and slot.steal_ms <= now_ms
+            ]
+        return sorted(found)
 
     def ready_groups(self, now_ms: int) -> set[tuple[int, int]]:
         """Topic and group, by number, of everybody whose receive would get something."""
@@ -328,7 +372,9 @@ class Model:
         for topic in list(self.topics.values()):
             for group in topic.groups.values():
                 for partition, offset, slot in group.all_slots():
-                    if slot.state == "leased" and slot.deadline_ms <= now_ms:
+                    if slot.reserved and slot.deadline_ms <= now_ms:
+                        self._release(topic, group, (partition, offset), 0)
+                    elif slot.state == "leased" and slot.deadline_ms <= now_ms:
                         group.timed_out += 1
                         self._fail(topic, group, (partition, offset), 0, "lease expired", core)
                 for name, (_, deadline_ms) in list(group.members.items()):
@@ -359,9 +405,41 @@ class Model:
                 message.removed = True
                 for group in topic.groups.values():
                     slot = group.slots[partition][offset]
-                    if slot.state == "open":
+                    if slot.state == "open" or slot.reserved:
                         slot.state = "settled"
                         group.expired += 1
+
+    def _release(self, topic: Topic, group: Group, place: Place, delay_ms: int) -> None:
+        """A leased message goes back, and the attempt does not count."""
+        partition, offset = place
+        slot, message = group.slots[partition][offset], topic.partitions[partition][offset]
+        group.released += 1
+        slot.attempts -= slot.begun
+        slot.back = True
+        slot.due_ms = self.now_ms + delay_ms
+        if message.over(self.now_ms):
+            slot.state = "settled"
+            group.expired += 1
+        else:
+            slot.state = "open"
+
+    def _begin(self, topic: Topic, group: Group, place: Place, lease_ms: int) -> None:
+        """A leased message has begun: if it was reserved, that is an attempt."""
+        partition, offset = place
+        slot = group.slots[partition][offset]
+        once = group.guarantee == "at-most-once"
+        if lease_ms:
+            slot.deadline_ms = self.now_ms + lease_ms
+        if slot.reserved:
+            group.delivered += 1
+            group.redelivered += slot.attempts > 0
+            group.acked += once
+            slot.attempts += 1
+            slot.steal_ms = 0
+            seat = (topic.number, group.number, partition, offset)
+            self.begins.append(Begun(seat, slot.epoch, slot.deadline_ms, once))
+        if once:
+            slot.state = "settled"
 
     def _fail(
         self, topic: Topic, group: Group, place: Place, delay_ms: int, reason: str, core: Delivery
@@ -576,6 +654,7 @@ class Model:
             case Receive():
                 receiver = topic.groups.get(command.group)
                 bad = receiver is not None and bool(receiver.members)
+                bad = bad or (command.begin is not None and command.per_key > 1)
                 return ({InvalidRequest} if bad else set()), True
             case Join():
                 joined = topic.groups.get(command.group)
@@ -775,23 +854,47 @@ class Model:
             self.available(topic, group, partition, self.now_ms, command.per_key)
             for partition in range(len(topic.partitions))
         ]
+        steal_ms = self.now_ms + limits.RESERVED_MS_MIN
+        if command.begin != 0 and not any(any(found.values()) for found in chains):
+            if self._take_over(topic, group, command.max_messages):
+                steal_ms = self.now_ms + limits.STOLEN_MS_MIN
+            chains = [
+                self.available(topic, group, partition, self.now_ms, command.per_key)
+                for partition in range(len(topic.partitions))
+            ]
         room = sum(len(chain) for of_partition in chains for chain in of_partition.values())
+        begun = len(got) if command.begin is None else min(command.begin, len(got))
+        told = [piece.reserved for piece in singles(reply.slices)]
+        assert told == [False] * begun + [True] * (len(got) - begun)
         self._check_order(topic, group, got, chains, command.per_key)
         total = len(got)
         if self.bounded:
             assert min(room, 1) <= total <= min(room, command.max_messages)
         else:
             assert total == min(room, command.max_messages), f"{total} of {room} delivered"
-        group.delivered += total
-        for partition, offset in got:
+        group.delivered += begun
+        for at, (partition, offset) in enumerate(got):
             slot = group.slots[partition][offset]
-            group.redelivered += slot.attempts > 0
-            slot.attempts += 1
-            slot.state = "settled" if once else "leased"
-            slot.epoch, slot.deadline_ms = self._index, deadline_ms
+            slot.epoch, slot.deadline_ms, slot.state = self._index, deadline_ms, "leased"
+            slot.steal_ms = 0 if at < begun else steal_ms
+            if at < begun:
+                group.redelivered += slot.attempts > 0
+                slot.attempts += 1
+                slot.state = "settled" if once else "leased"
         if once and total:
-            group.acked += total
+            group.acked += begun
             self._expect_trim(topic)
+
+    def _take_over(self, topic: Topic, group: Group, most: int) -> bool:
+        """Half of what others have reserved for long enough is ready now, as if it never had been."""
+        found = self.stealable(topic, group, self.now_ms)
+        chosen = found[: min((len(found) + 1) // 2, most)]
+        if topic.kind == "strict":  # all of a partition, or nothing of it
+            partitions = {partition for _, _, partition, _ in chosen}
+            chosen = [one for one in found if one[2] in partitions]
+        for _, _, partition, offset in chosen:
+            self._release(topic, group, (partition, offset), 0)
+        return bool(found)
 
     def _check_order(
         self,
@@ -901,6 +1004,10 @@ class Model:
                     slot = slots[offset] if offset < len(slots) else Slot()
                     if settle.action == "dismiss":
                         good = offset < len(slots) and slot.state != "settled"
+                    elif settle.action in ("nack", "dead_letter") and (
+                        group.guarantee == "at-most-once"
+                    ):
+                        good = False
                     else:
                         good = slot.state == "leased" and slot.epoch == held.epoch
                     if good:
@@ -937,21 +1044,27 @@ class Model:
                     self._settle_one(topic, group, settle, place, slot, core)
             if named:
                 refused.append(replace(held, ranges=_ranges(sorted(named))))
-        if settle.action in ("ack", "dismiss"):
+        once = group.guarantee == "at-most-once"
+        if settle.action == "dismiss" or (settle.action == "ack" and not once):
             group.acked += count
         elif settle.action == "nack":
             group.nacked += count
-        deadline_ms = self.now_ms + settle.lease_ms if settle.action == "extend" else 0
-        assert reply == Settled(count, tuple(refused), deadline_ms)
-        if settle.action != "extend":
+        assert reply == Settled(count, tuple(refused), renewed_ms(settle, self.now_ms))
+        if once or settle.action not in ("extend", "begin"):
             self._trimmed.update((topic.number, held.partition) for held in settle.held)
 
     def _settle_one(
         self, topic: Topic, group: Group, settle: Settle, place: Place, slot: Slot, core: Delivery
     ) -> None:
+        if slot.reserved and settle.action in ("ack", "nack", "dead_letter"):
+            self._begin(topic, group, place, 0)
         match settle.action:
             case "ack" | "dismiss":
                 slot.state = "settled"
+            case "begin":
+                self._begin(topic, group, place, settle.lease_ms)
+            case "release":
+                self._release(topic, group, place, settle.delay_ms or 0)
             case "extend":
                 slot.deadline_ms = self.now_ms + settle.lease_ms
             case "dead_letter":
@@ -1001,8 +1114,7 @@ class Model:
         assert isinstance(reply, Transacted)
         for settle in command.settles:
             held = sum(end - start for held in settle.held for start, end in held.ranges)
-            deadline_ms = self.now_ms + settle.lease_ms if settle.action == "extend" else 0
-            self._on_settle(settle, Settled(held, (), deadline_ms), core)
+            self._on_settle(settle, Settled(held, (), renewed_ms(settle, self.now_ms)), core)
         self._settle_moves(core)
         for send, of_send, answer in zip(command.sends, rows, reply.sent, strict=True):
             self._store(self.topics[send.topic], send, of_send, packed_ms, answer)
@@ -1438,6 +1550,7 @@ class Model:
             assert counts == (group.timed_out, group.dead_lettered, group.expired)
             assert (told.redelivered, told.redriven) == (group.redelivered, group.redriven)
             assert told.behind_retention == group.behind_retention
+            assert (told.reserved, told.released) == (group.reserved(), group.released)
             assert told.ready + told.in_flight + told.delayed == told.lag
             if topic.kind in ("plain", "fair") and not group.members:
                 assert told.delayed == self._delayed(topic, group)
@@ -1479,6 +1592,12 @@ class Model:
 
 
 # -- plain functions -------------------------------------------------------------------------------
+
+
+def renewed_ms(settle: Settle, now_ms: int) -> int:
+    """Until when a settle holds what it leaves leased; 0 if it says nothing about that."""
+    renews = settle.action == "extend" or (settle.action == "begin" and settle.lease_ms)
+    return now_ms + settle.lease_ms if renews else 0
 
 
 def retry_delay_ms(policy: TopicPolicy, attempt: int, seed: int) -> int:
@@ -1537,6 +1656,7 @@ def singles(pieces: Sequence[Slice]) -> list[Slice]:
             piece.time_ms,
             piece.attempt,
             piece.origin and replace(piece.origin, offset=piece.origin.offset + at),
+            piece.reserved,
         )
         for piece in pieces
         for at in range(piece.count)

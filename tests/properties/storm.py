@@ -169,7 +169,12 @@ def delay(chance: Random) -> int | None:
 
 
 def action(chance: Random) -> str:
-    return chance.choice(["ack", "ack", "ack", "nack", "nack", "extend", "dead_letter", "dismiss"])
+    settling = ["ack", "ack", "ack", "nack", "nack", "extend", "dead_letter", "dismiss"]
+    return chance.choice([*settling, "begin", "begin", "release"])
+
+
+def begin(chance: Random) -> int | None:
+    return chance.choice([None, None, None, 0, 1, 2])
 
 
 def ends(chance: Random) -> list[tuple[str, int, int | None]]:
@@ -235,8 +240,30 @@ RULES: dict[str, tuple[int, Draw]] = {
             "count": count(c),
             "lease_ms": c.choice([10, 20, 50, 200]),
             "per_key": c.choice([1, 1, 1, 2, 3]),
+            "begin": c.choice([None, None, None, None, 0, 1]),
             "sync": mostly(c),
         },
+    ),
+    "reserve": (
+        6,
+        lambda c: {
+            "group": group(c),
+            "count": count(c),
+            "begin": c.choice([0, 0, 1, 2]),
+            "lease_ms": c.choice([100, 1_000, 5_000]),
+        },
+    ),
+    "begin": (
+        6,
+        lambda c: {
+            "which": c.randrange(10),
+            "part": (c.randrange(4), c.choice([1, 1, 2, 100])),
+            "lease_ms": c.choice([0, 0, 50, 500]),
+        },
+    ),
+    "receive_in_need": (
+        4,
+        lambda c: {"group": group(c), "count": count(c), "begin": begin(c)},
     ),
     "consume": (
         12,
@@ -255,7 +282,7 @@ RULES: dict[str, tuple[int, Draw]] = {
     "settle_many": (
         2,
         lambda c: {
-            "action": c.choice(["ack", "nack", "extend", "dismiss"]),
+            "action": c.choice(["ack", "nack", "extend", "dismiss", "begin", "release"]),
             "which": [c.randrange(6) for _ in range(c.randrange(2, 5))],
         },
     ),

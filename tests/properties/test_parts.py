@@ -12,7 +12,7 @@ from quiver.core.delivery.chains import Ring, join
 from quiver.core.delivery.lanes import Lanes
 from quiver.core.delivery.members import Members
 from quiver.core.delivery.offsets import OffsetSet, merge
-from quiver.core.delivery.view import Lease
+from quiver.core.delivery.view import Lease, Piece
 from quiver.errors import MemberFenced
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Receive, Run, Send
 from quiver.model.replies import Received
@@ -35,29 +35,29 @@ class LeaseMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.lease = Lease(7, "me", [])
-        self.held: dict[int, tuple[int, int]] = {}  # attempt, deadline
+        self.held: dict[int, tuple[int, int, int]] = {}  # attempt, deadline, steal
         self.clock = 100
 
     @rule(chosen=st.lists(pieces, min_size=1, max_size=4))
     def grant(self, chosen: list[tuple[int, int]]) -> None:
         apart = merge(list(chosen))
-        held = [[start, end, 1 + at % 2, 50] for at, (start, end) in enumerate(apart)]
+        held = [Piece(*range_, 1 + at % 2, 50, 30 * (at % 3)) for at, range_ in enumerate(apart)]
         self.lease = Lease(7, "me", held)
-        self.held = {offset: (attempt, until) for offset, attempt, until in spread(held)}
+        self.held = {offset: tuple(rest) for offset, *rest in spread(held)}
 
     @rule(piece=pieces)
     def release(self, piece: tuple[int, int]) -> None:
         released = spread(self.lease.release(*piece))
         expected = [o for o in sorted(self.held) if piece[0] <= o < piece[1]]
-        assert released == [(o, self.held.pop(o)[0]) for o in expected]
+        assert released == [(o, *self.held.pop(o)) for o in expected]
 
-    @rule(piece=pieces)
-    def extend(self, piece: tuple[int, int]) -> None:
+    @rule(piece=pieces, steal_ms=st.sampled_from([0, 30]))
+    def hold(self, piece: tuple[int, int], steal_ms: int) -> None:
         self.clock += 1
-        extended = [offset for (offset,) in spread(self.lease.extend(*piece, self.clock))]
-        assert sorted(extended) == [o for o in sorted(self.held) if piece[0] <= o < piece[1]]
-        for offset in extended:
-            self.held[offset] = (self.held[offset][0], self.clock)
+        released = self.lease.release(*piece)
+        self.lease.hold([x._replace(deadline_ms=self.clock, steal_ms=steal_ms) for x in released])
+        for offset in [o for o in sorted(self.held) if piece[0] <= o < piece[1]]:
+            self.held[offset] = (self.held[offset][0], self.clock, steal_ms)
 
     @rule(piece=pieces)
     def ask(self, piece: tuple[int, int]) -> None:

@@ -56,7 +56,7 @@ from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.properties import history as told
 from tests.properties.history import History, Status
 from tests.properties.ledger import check_sums
-from tests.properties.model import Model, singles, stored
+from tests.properties.model import Model, renewed_ms, singles, stored
 
 START_MS = 1_700_000_000_000
 SECRET = b"a secret of the tests"
@@ -489,16 +489,17 @@ class World:
 
     def _remember(self, reply: Any) -> None:
         """A consumer keeps its receipts, also when they are no longer good."""
-        if isinstance(reply, Received) and reply.slices and not reply.settled:
+        if isinstance(reply, Received):
             self.leases += self.leases_of(reply)
             del self.leases[:-30]
 
     @staticmethod
     def leases_of(reply: Received) -> list[Lease]:
-        """The receipts of one receive, by partition."""
+        """The receipts of one receive, by partition; at most once, only what was reserved has one."""
         offsets: dict[int, list[int]] = {}
         for piece in singles(reply.slices):
-            offsets.setdefault(piece.partition, []).append(piece.offset)
+            if piece.reserved or not reply.settled:
+                offsets.setdefault(piece.partition, []).append(piece.offset)
         return [
             Lease(reply.topic, reply.group, partition, reply.epoch, tuple(sorted(found)))
             for partition, found in offsets.items()
@@ -560,7 +561,13 @@ class World:
             self.history.add(told.Deleted(topic_number, group_number))
         if self.model.drops:
             self.history.add(told.Dropped(tuple(self.model.drops)))
-        self.model.moves, self.model.starts = [], []
+        for begun in self.model.begins:
+            self.history.add(
+                told.Begun(
+                    begun.seat, begun.epoch, self.model.now_ms, begun.deadline_ms, begun.settled
+                )
+            )
+        self.model.moves, self.model.starts, self.model.begins = [], [], []
         self.model.ends, self.model.drops = [], []
 
     def _record_send(
@@ -613,9 +620,14 @@ class World:
             partitions = self.model.topics[reply.topic].partitions
             bodies = [partitions[piece.partition][piece.offset].body for piece in pieces]
         for piece, body in zip(pieces, bodies, strict=True):
+            seat = (reply.topic, reply.group, piece.partition, piece.offset)
+            if piece.reserved:
+                reserved = told.Reserved(seat, body, reply.epoch, now_ms, reply.deadline_ms)
+                self.history.add(reserved)
+                continue
             self.history.add(
                 told.Delivered(
-                    (reply.topic, reply.group, piece.partition, piece.offset),
+                    seat,
                     body,
                     reply.epoch,
                     now_ms,
@@ -631,7 +643,7 @@ class World:
     ) -> None:
         named = Counter(_seats(command.held))
         refused = Counter(_seats(reply.refused)) if isinstance(reply, Settled) else Counter()
-        deadline_ms = now_ms + command.lease_ms if command.action == "extend" else 0
+        deadline_ms = renewed_ms(command, now_ms)
         for partition, epoch, offset in named:
             failed = isinstance(reply, Exception) or (
                 refused[partition, epoch, offset] == named[partition, epoch, offset]

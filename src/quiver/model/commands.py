@@ -11,7 +11,7 @@ from typing import Final, Literal, NamedTuple
 from quiver.model.topic import Guarantee, TopicPolicy
 
 Range = tuple[int, int]
-Action = Literal["ack", "nack", "extend", "dead_letter"]
+Action = Literal["ack", "nack", "extend", "dead_letter", "begin", "release"]
 Start = Literal["earliest", "latest", "offset", "time"]
 
 UNNAMED: Final = "unnamed-"  # how names begin that nobody chose; they are forgotten first
@@ -109,7 +109,11 @@ class OpenProducer:
 
 @dataclass(frozen=True, slots=True)
 class Receive:
-    """Lease up to `max_messages` ready messages to `consumer`; an unknown group starts at the earliest."""
+    """Lease up to `max_messages` ready messages to `consumer`; an unknown group starts at the earliest.
+
+    `begin` says how many of them, in the order of the reply, have begun with it; None means all. The
+    others are reserved: see `Settle`. A receive that begins nothing takes only what is ready.
+    """
 
     topic: int
     group: str
@@ -117,6 +121,7 @@ class Receive:
     lease_ms: int
     consumer: str = ""
     per_key: int = 1
+    begin: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,16 +135,18 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Ack, nack, extend or dead-letter leased offsets.
+    """Ack, nack, extend, dead-letter, begin or release leased offsets.
 
     Each range succeeds or fails by itself. `delay_ms` None means the topic's retry policy;
-    `seed` is the chance that jitter needs. A release is a nack of what nobody has seen: the attempt
-    does not count. A dismissal is an ack without a lease, from whoever has one.
+    `seed` is the chance that jitter needs. To begin what is reserved makes it an attempt, and holds
+    it for `lease_ms` from now, if that is given; ack, nack and dead-letter begin it, too. A release
+    gives back, after `delay_ms`, and the attempt does not count. A dismissal is an ack without a
+    lease, from whoever has one.
     """
 
     topic: int
     group: int
-    action: Action | Literal["release", "dismiss"]
+    action: Action | Literal["dismiss"]
     held: tuple[Held, ...]
     delay_ms: int | None = None
     lease_ms: int = 0

@@ -30,6 +30,8 @@ class Event(IntEnum):
     DROPPED = 17  # for its age or the topic's size
     LOST = 18  # dropped before the group had settled it
     PUBLISHED = 19  # no longer staged
+    RESERVED = 20  # leased, and not begun: no attempt yet
+    RELEASED = 21  # given back, or taken over by another consumer: not an attempt
 
 
 COLUMNS: Final = (

@@ -76,7 +76,10 @@ class Origin:
 
 @dataclass(slots=True)  # not frozen, as above
 class Slice:
-    """Messages `offset … offset + count` of a partition: rows `row …` of the batch in entry `index`."""
+    """Messages `offset … offset + count` of a partition: rows `row …` of the batch in entry `index`.
+
+    `reserved` if they are leased and have not begun.
+    """
 
     partition: int
     offset: int
@@ -86,6 +89,7 @@ class Slice:
     time_ms: int
     attempt: int = 0
     origin: Origin | None = None
+    reserved: bool = False
 
     @property
     def created_ms(self) -> int:
@@ -98,7 +102,7 @@ class Slice:
             return self
         origin = self.origin and self.origin.shift(skip)
         return Slice(self.partition, self.offset + skip, count, self.index, self.row + skip,
-                     self.time_ms, self.attempt, origin)  # fmt: skip
+                     self.time_ms, self.attempt, origin, self.reserved)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,10 @@ class GroupStats:
     redriven: int
     expired: int  # their time to live ended
     behind_retention: int  # unsettled, and dropped for their age or the topic's size
+    reserved: int = 0  # of those in flight now: leased, and not begun
+    released: int = (
+        0  # given back, or taken over by another consumer, without counting as an attempt
+    )
 
 
 @dataclass(frozen=True, slots=True)

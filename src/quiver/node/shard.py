@@ -434,7 +434,8 @@ class Shard:
         for request in requests:
             match request:
                 case _Propose():
-                    round_.add(request.proposal, _answer(request.ticket), sync=request.sync)
+                    sync = request.sync and not self._may_be_lost(request.proposal.command)
+                    round_.add(request.proposal, _answer(request.ticket), sync=sync)
                 case _SendRow():
                     rows.setdefault(request.topic.number, []).append(request)
                 case _Receive() | _Watch():
@@ -459,6 +460,16 @@ class Shard:
         self._late = self._engine.wants_snapshot
         if self._saver is None and (self._seals or self._late):
             self._snapshot(now_ms)
+
+    def _may_be_lost(self, command: Command) -> bool:
+        """Whether it is confirmed before it is synced.
+
+        A begin that is lost in a power cut is an attempt that is not counted. At most once it settles.
+        """
+        if not isinstance(command, Settle) or command.action != "begin":
+            return False
+        guarantee = self._engine.core.guarantee(command.topic, command.group)
+        return guarantee == "at-least-once"
 
     def _commit(self, round_: _Round, now_ms: int) -> _Round:
         """Commit a round and answer it; return the round of those it woke."""
@@ -526,7 +537,12 @@ class Shard:
             return False
         if isinstance(waiter, _Watch):
             self._try_watch(waiter, now_ms)
-        elif core.is_ready(waiter.command.topic, waiter.command.group, now_ms):
+        elif core.is_ready(
+            waiter.command.topic,
+            waiter.command.group,
+            now_ms,
+            begins=waiter.command.begin != 0,
+        ):
             round_.add(
                 waiter.proposal,
                 lambda outcome: self._granted(waiter, outcome, now_ms),
@@ -564,12 +580,13 @@ class Shard:
 
     def give_back(self, reply: Received) -> None:
         """Let go of messages that were leased just when the one who wanted them went away."""
-        if reply.settled or not reply.slices:
-            return
         held = tuple(
             Held(found.partition, reply.epoch, ((found.offset, found.offset + found.count),))
             for found in reply.slices
+            if found.reserved or not reply.settled
         )
+        if not held:
+            return
         command = Settle(reply.topic, reply.group, "release", held, reason="the receiver was gone")
         with suppress(QuiverError):  # then the lease ends by itself
             self.submit(_Propose(Proposal(command), Ticket(), sync=False))
@@ -582,8 +599,12 @@ class Shard:
             waiter.ticket.resolve(Grant(nothing, _NOTHING))
 
     def _may_wait(self, waiter: _Waiter, now_ms: int) -> bool:
-        """Asked when it would be parked: meanwhile all may have been hastened."""
-        return waiter.until_ms > now_ms and not self._hasty
+        """Asked when it would be parked: meanwhile all may have been hastened.
+
+        A receive that begins nothing may not: it would be woken for what it cannot take over.
+        """
+        looks_ahead = isinstance(waiter, _Receive) and waiter.command.begin == 0
+        return waiter.until_ms > now_ms and not self._hasty and not looks_ahead
 
     def _park(self, waiter: _Waiter) -> None:
         self._waiters.add(waiter)
@@ -597,7 +618,8 @@ class Shard:
             if group is None:
                 left = wanted
             else:
-                left = core.ready_count(topic, group) or core.is_ready(topic, group, now_ms)
+                left = core.ready_count(topic, group, now_ms)
+                left = left or core.is_ready(topic, group, now_ms)
             for _ in range(wanted):  # and not those who are parked again meanwhile
                 if left <= 0:
                     break

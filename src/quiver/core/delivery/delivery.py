@@ -26,7 +26,7 @@ from quiver.core.delivery.reasons import Reasons
 from quiver.core.delivery.retention import enforce, is_overdue, sweep, trim
 from quiver.core.delivery.rewind import Rewind, life_ends, rewind
 from quiver.core.delivery.topic import Group, Producer, Topic
-from quiver.core.delivery.view import View
+from quiver.core.delivery.view import Lease, Piece, View
 from quiver.errors import (
     InvalidRequest,
     LimitExceeded,
@@ -193,22 +193,29 @@ class Delivery:
             raise TopicNotFound(f"there is no topic {name!r}; make it with create_topic({name!r})")
         return self.topics[number]
 
-    def is_ready(self, topic: int, group: str, now_ms: int) -> bool:
-        """Whether a receive is worth an entry: something may be ready, or it must be answered."""
+    def is_ready(self, topic: int, group: str, now_ms: int, *, begins: bool = True) -> bool:
+        """Whether a receive is worth an entry: something may be ready, or it must be answered.
+
+        One that `begins` something may also take over what others have reserved.
+        """
         known = self.topics.get(topic)
         if known is None or group not in known.groups:
             return True
         state = known.groups[group]
         if state.members.members or state.untold:
             return True
-        return not state.paused and any(view.is_ready(now_ms) for view in state.views)
+        return not state.paused and any(
+            view.is_ready(now_ms) or (begins and view.may_steal(now_ms)) for view in state.views
+        )
 
-    def ready_count(self, topic: int, group: str) -> int:
+    def ready_count(self, topic: int, group: str, now_ms: int) -> int:
         """At most how many messages the group could be given now."""
         known = self.topics.get(topic)
         if known is None or group not in known.groups:
             return 1
-        return sum(v.partition.end - v.settled.count - v.leased for v in known.groups[group].views)
+        views = known.groups[group].views
+        count = sum(view.partition.end - view.settled.count - view.leased for view in views)
+        return count + sum(view.reserved for view in views if view.may_steal(now_ms))
 
     def in_flight(self, topic: int, group: str) -> int:
         """How many messages the group's consumers hold."""
@@ -228,12 +235,19 @@ class Delivery:
         known = self.topics.get(topic)
         return known is not None and group in known.groups and known.groups[group].paused
 
+    def guarantee(self, topic: int, group: int) -> Guarantee | None:
+        """What a group is promised, if it is there."""
+        known = self.topics.get(topic)
+        found = self._numbered(known, group) if known is not None else None
+        return found.guarantee if found is not None else None
+
     def next_due_ms(self, topic: int, group: str) -> int | None:
-        """When a waiting message of the group becomes ready by itself."""
+        """When a waiting message of the group becomes ready by itself, or a reserved one for others."""
         known = self.topics.get(topic)
         if known is None or group not in known.groups or known.groups[group].paused:
             return None
-        dues = [view.next_due_ms() for view in known.groups[group].views]
+        views = known.groups[group].views
+        dues = [due for view in views for due in (view.next_due_ms(), view.steal_due_ms())]
         return min((due for due in dues if due is not None), default=None)
 
     def next_tick_ms(self) -> int | None:
@@ -441,6 +455,10 @@ class Delivery:
                 f"group {group.name!r} has members that own whole partitions; join it instead of "
                 "receiving, or receive with another group"
             )
+        if command.begin is not None and command.per_key > 1:
+            raise InvalidRequest(
+                "a receive that takes several messages of a key begins all of them; leave begin out"
+            )
         if not topic.policy.keep_unsettled:
             self._enforce(topic)  # what is too old must not be delivered
         if group is None:
@@ -448,32 +466,102 @@ class Delivery:
         while self._timers and self._timers[0][0] <= self.now_ms:
             self._advance(self.now_ms)  # what has expired must not be delivered, however much it is
         deadline_ms = self.now_ms + command.lease_ms
+        steal_ms = self.now_ms + limits.RESERVED_MS_MIN
         slices: list[Slice] = []
-        for view, taken in self._take(group, command, slices):
-            number = view.partition.number
-            event, until_ms = Event.LEASED, deadline_ms
-            if group.guarantee == "at-most-once":
-                event, until_ms = Event.DELIVERED, 0
-                for start, end, _ in taken:
-                    view.settle(start, end, self.now_ms)
-            else:
-                view.lease(self.index, command.consumer, taken, deadline_ms)
-                self._set_timer(
-                    (deadline_ms, LEASE, topic.number, group.number, number, self.index)
-                )
-            for start, end, attempts in sorted(taken):
-                topic.ledger.add(event, topic.name, number, start, end, group.name,
-                                 command.consumer, attempts + 1, until_ms=until_ms)  # fmt: skip
-        count = sum(piece.count for piece in slices)
-        group.delivered += count
-        group.redelivered += sum(piece.count for piece in slices if piece.attempt > 1)
-        if group.guarantee == "at-most-once" and count:
-            group.acked += count
+        found = self._take(group, command, slices)
+        if not found and command.begin != 0 and self._take_over(topic, group, command.max_messages):
+            found = self._take(group, command, slices)
+            steal_ms = self.now_ms + limits.STOLEN_MS_MIN
+        if command.begin is not None:
+            slices = _reserve(slices, command.begin)
+        for view, taken in found:
+            self._grant(topic, group, command, view, taken, slices, deadline_ms, steal_ms)
+        if group.guarantee == "at-most-once" and slices:
             trim(topic, self.now_ms)
         return Received(
             topic.number, group.number, self.index, deadline_ms, tuple(slices),
             group.guarantee == "at-most-once", group.tell(),
         )  # fmt: skip
+
+    def _grant(
+        self, topic: Topic, group: Group, command: Receive, view: View, taken: list[Taken],
+        slices: list[Slice], deadline_ms: int, steal_ms: int,
+    ) -> None:  # fmt: skip
+        """Lease what was taken of a partition, and begin what `slices` have as begun."""
+        number = view.partition.number
+        begun, reserved = taken, list[Taken]()
+        if command.begin is not None:
+            begun, reserved = _divided(
+                taken, sum(x.count for x in slices if x.partition == number and not x.reserved)
+            )
+        once = group.guarantee == "at-most-once"
+        if not once or reserved:
+            view.lease(self.index, command.consumer, [] if once else begun, reserved,
+                       deadline_ms, steal_ms)  # fmt: skip
+            self._set_timer((deadline_ms, LEASE, topic.number, group.number, number, self.index))
+        for start, end, _ in begun if once else ():
+            view.settle(start, end, self.now_ms)
+        for start, end, attempts in sorted(begun):
+            piece = Piece(start, end, attempts + 1, deadline_ms)
+            self._count_begun(topic, group, number, piece, command.consumer)
+        for start, end, _ in sorted(reserved):
+            topic.ledger.add(Event.RESERVED, topic.name, number, start, end, group.name,
+                             command.consumer, until_ms=deadline_ms)  # fmt: skip
+
+    @staticmethod
+    def _count_begun(
+        topic: Topic, group: Group, partition: int, piece: Piece, consumer: str
+    ) -> None:  # fmt: skip
+        """A consumer begins these: an attempt. At most once, they are settled with that."""
+        event, until_ms, count = Event.LEASED, piece.deadline_ms, piece.end - piece.start
+        if group.guarantee == "at-most-once":
+            event, until_ms = Event.DELIVERED, 0
+            group.acked += count
+        topic.ledger.add(event, topic.name, partition, piece.start, piece.end, group.name, consumer,
+                         piece.attempt, until_ms=until_ms)  # fmt: skip
+        group.delivered += count
+        if piece.attempt > 1:
+            group.redelivered += count
+
+    def _take_over(self, topic: Topic, group: Group, most: int) -> bool:
+        """Make ready, not counted, half of what others have reserved for long enough, oldest first.
+
+        Whether there was any. From then on these are messages like others that are ready.
+        """
+        if group.paused:
+            return False
+        found = sorted(
+            (steal_ms, epoch, view.partition.number, pieces)
+            for view in group.views
+            for steal_ms, epoch, pieces in view.stealable(self.now_ms)
+        )
+        total = sum(piece.end - piece.start for *_, pieces in found for piece in pieces)
+        left = min((total + 1) // 2, most)
+        for _, epoch, number, pieces in found:
+            if left <= 0:
+                break
+            view = group.views[number]
+            consumer = view.leases[epoch].consumer
+            for piece in pieces:
+                end = piece.end if view.steals_all else min(piece.end, piece.start + left)
+                released = view.release(epoch, piece.start, end)
+                self._give_back(topic, group, view, released, consumer, "taken over")
+                left -= end - piece.start
+            self._wake(topic)
+        return bool(found)
+
+    def _give_back(
+        self, topic: Topic, group: Group, view: View, released: list[Piece], consumer: str,
+        reason: str, delay_ms: int = 0,
+    ) -> None:  # fmt: skip
+        """These go back as if they had never been begun, to be delivered after `delay_ms`."""
+        due_ms = self.now_ms + delay_ms
+        for piece in released:
+            attempt = 0 if piece.steal_ms else piece.attempt
+            topic.ledger.add(Event.RELEASED, topic.name, view.partition.number, piece.start,
+                             piece.end, group.name, consumer, attempt, reason, due_ms)  # fmt: skip
+            group.released += piece.end - piece.start
+            view.give_back(piece.start, piece.end, piece.attempt - 1, due_ms, self.now_ms)
 
     def _take(
         self, group: Group, command: Receive, slices: list[Slice]
@@ -565,6 +653,8 @@ class Delivery:
         count = 0
         refused: list[Held] = []
         deadline_ms = self.now_ms + command.lease_ms
+        renews = command.action == "extend" or (command.action == "begin" and command.lease_ms > 0)
+        once = group.guarantee == "at-most-once"
         for held in command.held:
             view = group.views[held.partition]
             done = [
@@ -576,19 +666,19 @@ class Delivery:
             missing = subtract(merge(list(held.ranges)), merge(done))
             if missing:
                 refused.append(Held(held.partition, held.epoch, tuple(missing)))
-            if command.action == "extend" and held.epoch in view.leases:
+            if renews and held.epoch in view.leases:
                 self._set_timer(
                     (deadline_ms, LEASE, topic.number, group.number, held.partition, held.epoch)
                 )
-        if command.action in ("ack", "dismiss"):
-            group.acked += count
-        elif command.action in ("nack", "release"):
+        if command.action == "dismiss" or (command.action == "ack" and not once):
+            group.acked += count  # at most once it is counted as it begins
+        elif command.action == "nack":
             group.nacked += count
-        if command.action != "extend":
+        if command.action not in ("extend", "begin") or once:
             trim(topic, self.now_ms, [held.partition for held in command.held])
             if command.action in ("nack", "release") or topic.policy.order != "none":
                 self._wake(topic)
-        return Settled(count, tuple(refused), deadline_ms if command.action == "extend" else 0)
+        return Settled(count, tuple(refused), deadline_ms if renews else 0)
 
     def _settle_range(
         self, topic: Topic, group: Group, view: View, epoch: int, start: int, end: int,
@@ -597,35 +687,63 @@ class Delivery:
         """Settle what the lease holds of `start … end`; return what that was."""
         if command.action == "dismiss":
             return self._dismiss(topic, group, view, start, min(end, view.partition.end))
-        lease = view.leases.get(epoch)
+        lease = _lease_for(command.action, group, view, epoch)
         if lease is None:
             return []
         number, consumer = view.partition.number, lease.consumer
+        if command.action == "begin":
+            until_ms = self.now_ms + command.lease_ms if command.lease_ms else 0
+            return self._begin(topic, group, view, lease, start, end, until_ms)
         if command.action == "extend":
             until_ms = self.now_ms + command.lease_ms
-            extended = lease.extend(start, end, until_ms)
+            extended = view.extend(epoch, start, end, until_ms)
             for low, high in extended:
                 topic.ledger.add(Event.EXTENDED, topic.name, number, low, high, group.name,
                                  consumer, until_ms=until_ms)  # fmt: skip
             return extended
+        if command.action == "ack" and group.guarantee == "at-most-once":
+            return self._begin(topic, group, view, lease, start, end, 0)
         released = view.release(epoch, start, end)
+        if command.action == "release":
+            self._give_back(topic, group, view, released, consumer, command.reason,
+                            command.delay_ms or 0)  # fmt: skip
+            return [(piece.start, piece.end) for piece in released]
+        for piece in released:
+            if piece.steal_ms:
+                self._count_begun(topic, group, number, piece, consumer)
         match command.action:
             case "ack":
-                for low, high, attempt in released:
-                    topic.ledger.add(Event.ACKED, topic.name, number, low, high, group.name,
-                                     consumer, attempt)  # fmt: skip
-                    view.settle(low, high, self.now_ms)
+                for piece in released:
+                    topic.ledger.add(Event.ACKED, topic.name, number, piece.start, piece.end,
+                                     group.name, consumer, piece.attempt)  # fmt: skip
+                    view.settle(piece.start, piece.end, self.now_ms)
             case "dead_letter":
-                for low, high, attempt in released:
-                    self._bury(topic, group, view, low, high, attempt, command.reason, consumer)
+                for piece in released:
+                    self._bury(topic, group, view, piece.start, piece.end, piece.attempt,
+                               command.reason, consumer)  # fmt: skip
             case "nack":
                 self._nack(topic, group, view, released, command, consumer)
-            case "release":
-                for low, high, attempt in released:
-                    topic.ledger.add(Event.NACKED, topic.name, number, low, high, group.name,
-                                     consumer, attempt, command.reason, self.now_ms)  # fmt: skip
-                    view.give_back(low, high, attempt - 1, self.now_ms, self.now_ms)
-        return [(low, high) for low, high, _ in released]
+        return [(piece.start, piece.end) for piece in released]
+
+    def _begin(
+        self, topic: Topic, group: Group, view: View, lease: Lease, start: int, end: int,
+        until_ms: int,
+    ) -> list[Range]:  # fmt: skip
+        """Begin what the lease holds of `start … end`; return what that is.
+
+        What has begun before stays as it is, so that to say it twice is to say it once.
+        """
+        if group.guarantee == "at-most-once":
+            before = view.release(lease.epoch, start, end)
+            for piece in before:
+                view.settle(piece.start, piece.end, self.now_ms)
+        else:
+            before = view.begin(lease.epoch, start, end, until_ms)
+        for piece in before:
+            if piece.steal_ms:
+                now = piece._replace(deadline_ms=until_ms or piece.deadline_ms)
+                self._count_begun(topic, group, view.partition.number, now, lease.consumer)
+        return [(piece.start, piece.end) for piece in before]
 
     def _dismiss(self, topic: Topic, group: Group, view: View, start: int, end: int) -> list[Range]:
         """Settle what the group has not settled of `start … end`; return what that was."""
@@ -636,12 +754,12 @@ class Delivery:
         return done
 
     def _nack(
-        self, topic: Topic, group: Group, view: View, released: list[Taken], command: Settle,
+        self, topic: Topic, group: Group, view: View, released: list[Piece], command: Settle,
         consumer: str,
     ) -> None:  # fmt: skip
         """These were given back: all are written down before the first is given up."""
         delays: list[int] = []
-        for low, high, attempt in released:
+        for low, high, attempt, *_ in released:
             delay_ms = command.delay_ms
             if delay_ms is None:
                 delay_ms = topic.policy.retry.delay_ms(attempt, command.seed ^ low)
@@ -650,7 +768,7 @@ class Delivery:
             topic.ledger.add(Event.NACKED, topic.name, view.partition.number, low, high,
                              group.name, consumer, attempt, command.reason, due_ms)  # fmt: skip
         reason = command.reason or "nacked"
-        for (low, high, attempt), delay_ms in zip(released, delays, strict=True):
+        for (low, high, attempt, *_), delay_ms in zip(released, delays, strict=True):
             self._retry(topic, group, view, low, high, attempt, delay_ms, reason)
 
     def _retry(
@@ -727,7 +845,8 @@ class Delivery:
         named: dict[tuple[int, int, int], list[Range]] = {}
         for (_, group), settle in zip(owners, command.settles, strict=True):
             for held in settle.held:
-                lease = group.views[held.partition].leases.get(held.epoch)
+                view = group.views[held.partition]
+                lease = _lease_for(settle.action, group, view, held.epoch)
                 for start, end in held.ranges:
                     if lease is None or not lease.holds(start, end):
                         raise ReceiptExpired(
@@ -1072,13 +1191,18 @@ class Delivery:
             return
         view = group.views[partition]
         lease = view.leases.get(epoch)
+        consumer = lease.consumer if lease is not None else ""
         released = view.release_due(epoch, when_ms)
-        for start, end, attempt in released:
+        begun = [piece for piece in released if not piece.steal_ms]
+        for start, end, attempt, *_ in begun:
             topic.ledger.add(Event.TIMED_OUT, topic.name, partition, start, end, group.name,
-                             lease.consumer if lease else "", attempt, until_ms=when_ms)  # fmt: skip
-        for start, end, attempt in released:
+                             consumer, attempt, until_ms=when_ms)  # fmt: skip
+        for start, end, attempt, *_ in begun:
             group.timed_out += end - start
             self._retry(topic, group, view, start, end, attempt, 0, "lease expired")
+        reserved = [piece for piece in released if piece.steal_ms]
+        self._give_back(topic, group, view, reserved, consumer, "lease expired")
+        if released:
             self._wake(topic)
 
     def _end_lives(self, topic: Topic, at: int, ranges: list[Range]) -> None:
@@ -1136,7 +1260,7 @@ class Delivery:
             return False
         if kind == LEASE:
             lease = group.views[second].leases.get(third)
-            return lease is not None and any(piece[3] == timer[0] for piece in lease.held)
+            return lease is not None and any(x.deadline_ms == timer[0] for x in lease.held)
         return group.members.by_number(second) is not None
 
     def _wake(self, topic: Topic) -> None:
@@ -1173,6 +1297,43 @@ class Delivery:
 def _ledger_of(source: Topic, target: Topic) -> Ledger:
     """A move belongs to both topics: it is written down if either keeps a ledger."""
     return source.ledger if source.policy.ledger else target.ledger
+
+
+def _lease_for(action: str, group: Group, view: View, epoch: int) -> Lease | None:
+    """The lease, if the action may be done to what it holds.
+
+    At most once only what has not begun is leased, so that none of it can have failed.
+    """
+    if group.guarantee == "at-most-once" and action in ("nack", "dead_letter"):
+        return None
+    return view.leases.get(epoch)
+
+
+def _reserve(slices: list[Slice], begin: int) -> list[Slice]:
+    """The same messages; all but the first `begin` of them are marked as reserved."""
+    made: list[Slice] = []
+    for piece in slices:
+        begun = min(begin, piece.count)
+        begin -= begun
+        if begun:
+            made.append(piece.cut(0, begun))
+        if begun < piece.count:
+            made.append(replace(piece.cut(begun, piece.count - begun), reserved=True))
+    return made
+
+
+def _divided(taken: list[Taken], count: int) -> tuple[list[Taken], list[Taken]]:
+    """The first `count` messages of these, and the others."""
+    first: list[Taken] = []
+    others: list[Taken] = []
+    for start, end, attempts in taken:
+        at = min(start + count, end)
+        count -= at - start
+        if at > start:
+            first.append((start, at, attempts))
+        if at < end:
+            others.append((at, end, attempts))
+    return first, others
 
 
 def _browsed(

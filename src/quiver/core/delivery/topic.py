@@ -23,8 +23,8 @@ class Group:
     """An independent set of consumers: a view of each partition."""
 
     __slots__ = ("acked", "behind_retention", "dead_lettered", "delivered", "guarantee", "members",
-                 "nacked", "name", "number", "paused", "redelivered", "redriven", "timed_out",
-                 "turn", "untold", "views")  # fmt: skip
+                 "nacked", "name", "number", "paused", "redelivered", "redriven", "released",
+                 "timed_out", "turn", "untold", "views")  # fmt: skip
 
     def __init__(self, number: int, name: str, guarantee: Guarantee, partitions: int) -> None:
         """The caller fills `views`."""
@@ -36,7 +36,7 @@ class Group:
         self.members = Members(partitions)
         self.turn = 0  # which partition a receive begins with
         self.delivered = self.redelivered = self.acked = self.nacked = 0
-        self.timed_out = self.dead_lettered = self.redriven = 0
+        self.timed_out = self.dead_lettered = self.redriven = self.released = 0
         self.behind_retention = 0
         self.untold = 0  # of those, what no consumer has been told of
 
@@ -80,6 +80,8 @@ class Group:
             redriven=self.redriven,
             expired=sum(view.expired for view in self.views),
             behind_retention=self.behind_retention,
+            reserved=sum(view.reserved for view in self.views),
+            released=self.released,
         )
 
 
@@ -241,7 +243,7 @@ class Topic:
         groups = [
             [g.number, g.name, g.guarantee, g.paused, g.members.dump(),
              [g.turn, g.delivered, g.redelivered, g.acked, g.nacked, g.timed_out,
-              g.dead_lettered, g.redriven, g.behind_retention, g.untold],
+              g.dead_lettered, g.redriven, g.behind_retention, g.untold, g.released],
              [view.dump() for view in g.views]]
             for g in self.groups.values()
         ]  # fmt: skip
@@ -267,7 +269,8 @@ class Topic:
             group.members = Members.load(len(made.partitions), members)
             (group.turn, group.delivered, group.redelivered, group.acked, group.nacked,
              group.timed_out, group.dead_lettered, group.redriven, group.behind_retention,
-             group.untold) = counts  # fmt: skip
+             group.untold, *more_counts) = counts  # fmt: skip
+            group.released = more_counts[0] if more_counts else 0  # older states have none
             for partition, view_data in zip(made.partitions, views, strict=True):
                 view = made._view(group_name, partition, 0)
                 view.load(view_data)

@@ -5,6 +5,10 @@ ready. Offsets from `next` on have not been looked at. `settled` is the truth; t
 still name an offset that was settled behind their back (purged, expired) and skip it when they
 come to it.
 
+What is leased has *begun*, or is only *reserved*: then it is no attempt yet, and from a certain time on
+another receive may take it over. In every other respect it is leased: it holds up its key, and strict
+order.
+
 `RangeView` serves topics where keys do not matter, in ranges. `KeyView` serves key order and
 fairness.
 """
@@ -12,7 +16,7 @@ fairness.
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
-from typing import Any
+from typing import Any, NamedTuple
 
 from quiver import limits
 from quiver.core.delivery.chains import Chain, Chains, join
@@ -26,12 +30,25 @@ Waiting = tuple[int, int, int, int]  # due_ms, start, end, attempts so far
 Lapsed = Callable[[int, int], None]  # told of the ranges whose life has ended
 
 
+class Piece(NamedTuple):
+    """Consecutive offsets under a lease. `steal_ms` is 0 if they have begun.
+
+    If they are reserved, it is when others may take them over, and `attempt` is the one that would begin.
+    """
+
+    start: int
+    end: int
+    attempt: int
+    deadline_ms: int
+    steal_ms: int = 0
+
+
 class Lease:
-    """Offsets one receive took; `held` is sorted pieces [start, end, attempt, deadline_ms]."""
+    """Offsets one receive took: sorted pieces."""
 
     __slots__ = ("consumer", "epoch", "held")
 
-    def __init__(self, epoch: int, consumer: str, held: list[list[int]]) -> None:
+    def __init__(self, epoch: int, consumer: str, held: list[Piece]) -> None:
         """`epoch` is the index of the entry that granted it, so it only grows."""
         self.epoch = epoch
         self.consumer = consumer
@@ -41,41 +58,40 @@ class Lease:
         """Whether all of `start … end` is still held."""
         position = start
         for piece in self._touching(start, end):
-            if piece[0] > position:
+            if piece.start > position:
                 return False
-            position = piece[1]
+            position = piece.end
         return position >= end
 
-    def release(self, start: int, end: int) -> list[Taken]:
-        """Let go of what is held of `start … end`; return those pieces with their attempt."""
+    def release(self, start: int, end: int) -> list[Piece]:
+        """Let go of what is held of `start … end`; return those pieces."""
         pieces = self._touching(start, end)
         if not pieces:
             return []
-        released: list[Taken] = []
-        remain: list[list[int]] = []
-        for low, high, attempt, deadline in pieces:
+        released: list[Piece] = []
+        remain: list[Piece] = []
+        for piece in pieces:
+            low, high, *rest = piece
             if low < start:
-                remain.append([low, start, attempt, deadline])
+                remain.append(Piece(low, start, *rest))
             if high > end:
-                remain.append([end, high, attempt, deadline])
-            released.append((max(low, start), min(high, end), attempt))
+                remain.append(Piece(end, high, *rest))
+            whole = start <= low and high <= end
+            released.append(piece if whole else Piece(max(low, start), min(high, end), *rest))
         at = self._first(start)
         self.held[at : at + len(pieces)] = remain
         return released
 
-    def extend(self, start: int, end: int, deadline_ms: int) -> list[Range]:
-        """Hold what is held of `start … end` until `deadline_ms`; return what that is."""
-        extended = self.release(start, end)
-        for low, high, attempt in extended:
-            self.held.append([low, high, attempt, deadline_ms])
+    def hold(self, pieces: list[Piece]) -> None:
+        """Hold these, which were released just now, in place of what they were before."""
+        self.held += pieces
         self.held.sort()
-        return [(low, high) for low, high, _ in extended]
 
     def _first(self, start: int) -> int:
         at = bisect_right(self.held, start, key=lambda piece: piece[0])
         return at - 1 if at and self.held[at - 1][1] > start else at
 
-    def _touching(self, start: int, end: int) -> list[list[int]]:
+    def _touching(self, start: int, end: int) -> list[Piece]:
         at = stop = self._first(start)
         while stop < len(self.held) and self.held[stop][0] < end:
             stop += 1
@@ -86,7 +102,7 @@ class View:
     """What both kinds of view share."""
 
     __slots__ = ("_lapsed", "_spoiled", "blocked_until_ms", "due", "expired", "leased", "leases", "next",
-                 "partition", "settled")  # fmt: skip
+                 "partition", "reserved", "reserving", "settled")  # fmt: skip
 
     def __init__(self, partition: Partition, start: int, lapsed: Lapsed) -> None:
         """Everything before `start` counts as settled."""
@@ -97,7 +113,9 @@ class View:
         self.due: list[Waiting] = []
         self._spoiled = False  # `due` may name what is settled; not a part of the state
         self.leases: dict[int, Lease] = {}
-        self.leased = 0
+        self.leased = 0  # messages, of which
+        self.reserved = 0  # so many have not begun,
+        self.reserving: dict[int, int] = {}  # by epoch: when others may take them over
         self.expired = 0  # messages whose time to live ended, since the view began
         self.blocked_until_ms = 0  # in strict order a delayed message holds up all behind it
 
@@ -175,31 +193,99 @@ class View:
         """Put back what was taken and not leased."""
         self._back(start, end, attempts, now_ms)
 
-    def lease(self, epoch: int, consumer: str, taken: list[Taken], deadline_ms: int) -> None:
-        """Hold what was taken until `deadline_ms`."""
-        held = [[start, end, attempts + 1, deadline_ms] for start, end, attempts in taken]
+    def lease(
+        self, epoch: int, consumer: str, begun: list[Taken], reserved: list[Taken],
+        deadline_ms: int, steal_ms: int = 0,
+    ) -> None:  # fmt: skip
+        """Hold what was taken until `deadline_ms`; what is `reserved`, for its own until `steal_ms`."""
+        held = [Piece(start, end, attempts + 1, deadline_ms) for start, end, attempts in begun]
+        if reserved:
+            held += [Piece(start, end, attempts + 1, deadline_ms, steal_ms)
+                     for start, end, attempts in reserved]  # fmt: skip
+            self.reserved += sum(end - start for start, end, _ in reserved)
+            self.reserving[epoch] = steal_ms
         held.sort()
         self.leases[epoch] = Lease(epoch, consumer, held)
-        self.leased += sum(end - start for start, end, _ in taken)
+        self.leased += sum(piece.end - piece.start for piece in held)
 
-    def release(self, epoch: int, start: int, end: int) -> list[Taken]:
-        """End the lease on what it holds of `start … end`: the pieces, with their attempt."""
+    def release(self, epoch: int, start: int, end: int) -> list[Piece]:
+        """End the lease on what it holds of `start … end`: the pieces."""
         lease = self.leases.get(epoch)
         if lease is None:
             return []
         released = lease.release(start, end)
-        self.leased -= sum(high - low for low, high, _ in released)
+        self.leased -= sum(piece.end - piece.start for piece in released)
         if not lease.held:
             del self.leases[epoch]
+        self._unreserve(lease, released)
         return released
 
-    def release_due(self, epoch: int, when_ms: int) -> list[Taken]:
+    def _unreserve(self, lease: Lease, pieces: list[Piece]) -> None:
+        """Of these, what was reserved is that no longer."""
+        count = sum(piece.end - piece.start for piece in pieces if piece.steal_ms)
+        if count:
+            self.reserved -= count
+            if not any(piece.steal_ms for piece in lease.held):
+                del self.reserving[lease.epoch]
+
+    def extend(self, epoch: int, start: int, end: int, deadline_ms: int) -> list[Range]:
+        """Hold what the lease holds of `start … end` until `deadline_ms`; return what that is."""
+        lease = self.leases[epoch]
+        extended = lease.release(start, end)
+        lease.hold([piece._replace(deadline_ms=deadline_ms) for piece in extended])
+        return [(piece.start, piece.end) for piece in extended]
+
+    def begin(self, epoch: int, start: int, end: int, deadline_ms: int) -> list[Piece]:
+        """What the lease holds of `start … end` has begun; return the pieces as they were before.
+
+        They are held until `deadline_ms`, or, if that is 0, as long as before.
+        """
+        lease = self.leases[epoch]
+        before = lease.release(start, end)
+        lease.hold(
+            [
+                piece._replace(deadline_ms=deadline_ms or piece.deadline_ms, steal_ms=0)
+                for piece in before
+            ]
+        )
+        self._unreserve(lease, before)
+        return before
+
+    def release_due(self, epoch: int, when_ms: int) -> list[Piece]:
         """End the lease on what it was to hold until `when_ms` at most."""
         lease = self.leases.get(epoch)
         if lease is None:
             return []
-        due = [(piece[0], piece[1]) for piece in lease.held if piece[3] <= when_ms]
-        return [taken for start, end in due for taken in self.release(epoch, start, end)]
+        due = [(piece.start, piece.end) for piece in lease.held if piece.deadline_ms <= when_ms]
+        return [piece for start, end in due for piece in self.release(epoch, start, end)]
+
+    # -- taking over -------------------------------------------------------------------------------
+
+    @property
+    def steals_all(self) -> bool:
+        """Whether reservations are taken over all together or not at all."""
+        return False
+
+    def steal_due_ms(self) -> int | None:
+        """When a reservation may be taken over."""
+        return min(self.reserving.values(), default=None) if self.reserving else None
+
+    def may_steal(self, now_ms: int) -> bool:
+        """Whether a reservation may be taken over by now."""
+        due_ms = self.steal_due_ms()
+        return due_ms is not None and due_ms <= now_ms
+
+    def stealable(self, now_ms: int) -> list[tuple[int, int, list[Piece]]]:
+        """What may be taken over by now: since when, the epoch that has reserved it, the pieces."""
+        if not self.may_steal(now_ms):
+            return []
+        return [
+            (steal_ms, epoch, [piece for piece in self.leases[epoch].held if piece.steal_ms])
+            for epoch, steal_ms in self.reserving.items()
+            if steal_ms <= now_ms
+        ]
+
+    # -- settling ----------------------------------------------------------------------------------
 
     def settle(self, start: int, end: int, now_ms: int) -> None:
         """These are done with, and were leased or taken until now."""
@@ -228,13 +314,20 @@ class View:
                 self._back(low, high, attempts, now_ms)
 
     def unheld(self, ranges: list[Range]) -> list[Range]:
-        """The part of `ranges` that is neither settled nor leased."""
+        """The part of `ranges` that is neither settled nor begun."""
         open_ = [gap for start, end in merge(ranges) for gap in self.settled.gaps(start, end)]
-        return subtract(open_, self.held_ranges())
+        return subtract(open_, self.held_ranges(begun=True))
 
-    def held_ranges(self) -> list[Range]:
-        """Everything that is leased."""
-        return merge([(p[0], p[1]) for lease in self.leases.values() for p in lease.held])
+    def held_ranges(self, *, begun: bool = False) -> list[Range]:
+        """Everything that is leased, or only what has `begun`."""
+        return merge(
+            [
+                (piece.start, piece.end)
+                for lease in self.leases.values()
+                for piece in lease.held
+                if not (begun and piece.steal_ms)
+            ]
+        )
 
     def drop(self, start: int, end: int, now_ms: int) -> None:
         """These are gone without having been delivered; the places that name them will skip them."""
@@ -247,16 +340,21 @@ class View:
         """Retention takes these away, also from whoever holds them; return how many were unsettled."""
         lost = sum(high - low for low, high in self.settled.gaps(start, end))
         if lost:
-            for epoch in list(self.leases):
-                for low, high, _ in self.release(epoch, start, end):
-                    self.settle(low, high, now_ms)
+            self._end(list(self.leases), start, end, now_ms)
             self.drop(start, end, now_ms)
         return lost
 
+    def _end(self, epochs: list[int], start: int, end: int, now_ms: int) -> None:
+        """End these leases on `start … end`, which nobody is to have any more."""
+        for epoch in epochs:
+            for piece in self.release(epoch, start, end):
+                self.settle(piece.start, piece.end, now_ms)
+
     def expire(self, ranges: list[Range], now_ms: int) -> None:
-        """The life of these messages has ended; a lease on one may still be settled."""
+        """The life of these messages has ended; what has begun may still be settled."""
         for start, end in self.unheld(ranges):
             self._lapse(start, end)
+            self._end(list(self.reserving), start, end, now_ms)
             self.drop(start, end, now_ms)
 
     def _lapse(self, start: int, end: int) -> None:
@@ -303,9 +401,12 @@ class View:
 
     def check(self) -> None:
         """Every offset below `next` is in exactly one place."""
-        held = [(p[0], p[1]) for lease in self.leases.values() for p in lease.held]
+        pieces = [piece for lease in self.leases.values() for piece in lease.held]
+        held = [(piece.start, piece.end) for piece in pieces]
         assert self.leased == sum(end - start for start, end in held)
         assert all(lease.held for lease in self.leases.values())
+        assert self.reserved == sum(x.end - x.start for x in pieces if x.steal_ms)
+        assert self.reserving == self._reserving()
         waits = [(start, end) for _, start, end, _ in self.due]
         assert self._spoiled or not any(self._any_settled(start, end) for start, end in waits)
         places = [
@@ -334,9 +435,24 @@ class View:
         self.settled = OffsetSet.load(settled)
         self.due = [(when, start, end, attempts) for when, start, end, attempts in due]
         self._spoiled = any(self._any_settled(start, end) for _, start, end, _ in self.due)
-        self.leases = {epoch: Lease(epoch, consumer, held) for epoch, consumer, held in leases}
-        self.leased = sum(p[1] - p[0] for lease in self.leases.values() for p in lease.held)
+        self.leases = {
+            epoch: Lease(epoch, consumer, [Piece(*piece) for piece in held])
+            for epoch, consumer, held in leases
+        }
+        pieces = [piece for lease in self.leases.values() for piece in lease.held]
+        self.leased = sum(piece.end - piece.start for piece in pieces)
+        self.reserved = sum(piece.end - piece.start for piece in pieces if piece.steal_ms)
+        self.reserving = self._reserving()
         self._load_ready(ready)
+
+    def _reserving(self) -> dict[int, int]:
+        """By epoch, when what is reserved may be taken over: all of one lease at the same time."""
+        return {
+            lease.epoch: piece.steal_ms
+            for lease in self.leases.values()
+            for piece in lease.held
+            if piece.steal_ms
+        }
 
     def _dump_ready(self) -> list[Any]:
         raise NotImplementedError
@@ -430,6 +546,17 @@ class RangeView(View):
         if self._strict and self.leases:
             return None
         return self.due[0][0] if self._strict and self.due else super().next_due_ms()
+
+    @property
+    def steals_all(self) -> bool:
+        """In strict order what is behind something reserved is held up by it."""
+        return self._strict
+
+    def steal_due_ms(self) -> int | None:
+        """As for any view; in strict order not while something has begun, which must be first."""
+        if self._strict and self.reserved < self.leased:
+            return None
+        return super().steal_due_ms()
 
     def drop(self, start: int, end: int, now_ms: int) -> None:
         """As for any view; in strict order they also hold up nothing any more."""
