@@ -17,6 +17,7 @@ from quiver.client.aio import (
     AsyncTransaction,
 )
 from quiver.client.arguments import make_retry as retry
+from quiver.client.backup import restore
 from quiver.client.connect import connect, connect_async
 from quiver.client.once import once
 from quiver.client.results import (
@@ -35,6 +36,7 @@ from quiver.errors import (
     AnotherRun,
     BehindRetention,
     ClockJumped,
+    CorruptBackup,
     CorruptLedger,
     CorruptLog,
     CorruptSegment,
@@ -75,7 +77,7 @@ from quiver.errors import (
     UnsupportedFormat,
 )
 from quiver.model.message import Message
-from quiver.model.replies import Origin, Placed, Published, Sealed, SealedFile
+from quiver.model.replies import Backup, Origin, Placed, Published, Sealed, SealedFile
 from quiver.model.stats import GroupStats, Overview, StorageStats, TopicStats
 from quiver.model.topic import Retry, TopicPolicy
 
@@ -90,9 +92,11 @@ __all__ = [
     "AsyncProducer",
     "AsyncQueue",
     "AsyncTransaction",
+    "Backup",
     "BehindRetention",
     "ClockJumped",
     "Consumer",
+    "CorruptBackup",
     "CorruptLedger",
     "CorruptLog",
     "CorruptSegment",
@@ -157,5 +161,6 @@ __all__ = [
     "connect",
     "connect_async",
     "once",
+    "restore",
     "retry",
 ]

@@ -31,6 +31,7 @@
        ├─ DirectoryInUse       another process owns it
        ├─ CorruptLog           damage where nothing may be damaged
        ├─ CorruptSegment       old messages cannot be read from their file
+       ├─ CorruptBackup        a file of a backup is damaged or missing; nothing was restored
        ├─ CorruptLedger        a file of the ledger is damaged; messages are not affected
        ├─ UnsupportedFormat    written by a newer Quiver
        ├─ ClockJumped          the machine's clock and the time of the log are far apart
@@ -325,6 +326,12 @@ class CorruptSegment(StorageError):
     """Messages that have left the log cannot be read from their file; all others can."""
 
     code = "corrupt_segment"
+
+
+class CorruptBackup(StorageError):
+    """A backup cannot be restored, because a file of it is damaged or missing. Nothing was changed."""
+
+    code = "corrupt_backup"
 
 
 class CorruptLedger(StorageError):

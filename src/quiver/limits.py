@@ -91,6 +91,10 @@ CLOCK_AHEAD_SECONDS_TOLD: Final = (
     86_400  # a clock so far ahead of the last entry is told in the log
 )
 CLOCK_AHEAD_SECONDS_MAX: Final = 366 * 86_400  # a queue is rarely closed for longer: ask first
+BACKUP_TRIES_MAX: Final = (
+    20  # of a backup, each from a newer snapshot that its owner made meanwhile
+)
+BACKUP_STEP_BYTES: Final = MIB  # read and written at once by a backup
 CHORES_SECONDS: Final = 60  # how late an idle topic may let go of what is too old
 FULL_DISK_PAUSE_MS: Final = 1_000  # between attempts to log what is due when the disk has no room
 PATIENCE_SECONDS_MAX: Final = (

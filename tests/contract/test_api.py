@@ -8,16 +8,15 @@ import quiver
 
 NAMES = """
 AnotherRun AsyncConsumer AsyncDelivery AsyncDeliveryBatch AsyncMember AsyncProducer AsyncQueue
-AsyncTransaction BehindRetention ClockJumped Consumer CorruptLedger CorruptLog CorruptSegment Delivery
-DeliveryBatch DirectoryInUse DiskFull ExtraMissing Forbidden GroupNotFound GroupStats InvalidBatch
-InvalidRequest LimitExceeded Member MemberFenced Message MessageNotFound MessageTooLarge Origin
-OutcomeUnknown Overloaded Overview PipelineFailed Placed Producer ProducerFailed ProducerFenced
-Published Queue QueueClosed QueueFull QuiverError QuotaExceeded ReadFailed ReadOnly ReceiptError
-ReceiptExpired
-ReceiptInvalid Record RequestError Retry Sealed SealedFile Sent SentBatch SentBatches Staged
-StorageError StorageFailed StorageStats TopicExists TopicNotFound TopicPolicy TopicStats Transaction
-Unauthenticated UnavailableError Unreachable UnreadableMessages UnsupportedFormat connect
-connect_async once retry
+AsyncTransaction Backup BehindRetention ClockJumped Consumer CorruptBackup CorruptLedger
+CorruptLog CorruptSegment Delivery DeliveryBatch DirectoryInUse DiskFull ExtraMissing Forbidden
+GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded Member MemberFenced Message
+MessageNotFound MessageTooLarge Origin OutcomeUnknown Overloaded Overview PipelineFailed Placed
+Producer ProducerFailed ProducerFenced Published Queue QueueClosed QueueFull QuiverError
+QuotaExceeded ReadFailed ReadOnly ReceiptError ReceiptExpired ReceiptInvalid Record RequestError
+Retry Sealed SealedFile Sent SentBatch SentBatches Staged StorageError StorageFailed StorageStats
+TopicExists TopicNotFound TopicPolicy TopicStats Transaction Unauthenticated UnavailableError
+Unreachable UnreadableMessages UnsupportedFormat connect connect_async once restore retry
 """
 
 TWINS = [

@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from quiver.cli import (
     access,
     audit,
+    backup,
     bench,
     demonstrate,
     dlq,
@@ -47,8 +48,8 @@ class Root(TyperGroup):
 
 
 ORDER = ["topics", "send", "receive", "read", "groups", "seek", "dlq", "sql", "export", "import", "trace",
-         "ledger", "audit", "report", "pipeline", "seal", "serve", "access", "top", "doctor", "bench",
-         "demo"]  # fmt: skip
+         "ledger", "audit", "report", "pipeline", "seal", "backup", "restore", "serve", "access", "top",
+         "doctor", "bench", "demo"]  # fmt: skip
 
 app = typer.Typer(
     name="quiver",
@@ -107,6 +108,8 @@ app.add_typer(pipeline.app, name="pipeline")
 app.command("audit", epilog=audit.EPILOG)(audit.audit)
 app.command("report", epilog=report.EPILOG)(report.report)
 app.command("seal", epilog=seal.EPILOG)(seal.seal)
+app.command("backup", epilog=backup.EPILOG)(backup.backup)
+app.command("restore", epilog=backup.RESTORE_EPILOG)(backup.restore)
 app.command("serve", epilog=serve.EPILOG)(serve.serve)
 app.add_typer(access.app, name="access")
 app.command("top", epilog=top.EPILOG)(top.top)

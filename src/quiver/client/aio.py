@@ -5,6 +5,7 @@ pool.
 """
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping
 from concurrent.futures import Future
@@ -42,7 +43,7 @@ from quiver.client.twins import explained_by
 from quiver.errors import QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
-from quiver.model.replies import Durability, Published, Sealed
+from quiver.model.replies import Backup, Durability, Published, Sealed
 from quiver.model.stats import GroupStats, Overview, TopicStats
 from quiver.model.topic import Compression, Guarantee, Order, Retry, RetryKind, TopicPolicy
 from quiver.model.units import Duration, Moment, milliseconds
@@ -227,6 +228,14 @@ class AsyncQueue:
         It happens by itself as the log grows; what is settled before is never written twice.
         """
         await run(self._flows.seal())
+
+    async def backup(self, dest: str | os.PathLike[str]) -> Backup:
+        """Copy everything that is confirmed into the backup `dest`: a new or empty directory, or that
+        of the last backup, which then gets only what is new.
+
+        The queue goes on meanwhile. `quiver.restore(dest, path)` makes a queue of it again.
+        """
+        return await run(self._flows.backup(dest))
 
     # -- sending -----------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from quiver.client import arguments
 from quiver.client.aio import AsyncQueue
 from quiver.client.flows import Flows
 from quiver.client.following import Follower
+from quiver.client.paths import directory, names_in
 from quiver.client.remote.address import Address, is_address, parse
 from quiver.client.sync import Queue
 from quiver.errors import InvalidRequest
@@ -22,7 +23,7 @@ from quiver.node.engine import Engine
 from quiver.node.receipts import until_reboot
 from quiver.node.replica import Replica
 from quiver.node.shard import Shard
-from quiver.storage.files import TEMPORARY, DiskFiles, translated
+from quiver.storage.files import TEMPORARY, DiskFiles
 from quiver.storage.lock import DirectoryLock, unowned
 
 OURS: Final = (
@@ -129,24 +130,6 @@ def open_link(
         link.close()
         raise
     return RemoteFlows(link, durability), link.close
-
-
-def directory(url: Any) -> Path:
-    """The directory that an address means."""
-    if not isinstance(url, str | os.PathLike) or not str(url) or "\0" in str(url):
-        raise InvalidRequest('connect takes the path of a directory, such as "data/"')
-    if "://" in str(url):
-        raise InvalidRequest(
-            f"{str(url)[:60]!r} is neither the path of a directory nor the address of a node, such as "
-            '"quiver://127.0.0.1:7070"'
-        )
-    return Path(url)
-
-
-def names_in(path: Path) -> list[str]:
-    """The names of the files of a directory; none if it is not there."""
-    with translated(path):
-        return sorted(entry.name for entry in path.iterdir()) if path.is_dir() else []
 
 
 def demand_ours(path: Path) -> None:

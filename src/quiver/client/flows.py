@@ -5,10 +5,12 @@ sent the answer. `sync.Queue` and `aio.AsyncQueue` drive the same flows; they di
 how they wait.
 """
 
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, repeat
+from pathlib import Path
 from secrets import randbits
 from time import perf_counter
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -26,6 +28,7 @@ from quiver.batches.rows import Row, make_row, pack
 from quiver.batches.schema import concat
 from quiver.batches.story import Story
 from quiver.client import arguments, losses
+from quiver.client.backup import backup
 from quiver.client.following import Follower
 from quiver.client.results import (
     Lease,
@@ -73,11 +76,13 @@ from quiver.model.commands import (
     Seek,
     Send,
     Settle,
+    Tick,
     Transact,
 )
 from quiver.model.message import Message
 from quiver.model.replies import (
     Assigned,
+    Backup,
     Durability,
     Moved,
     Origin,
@@ -249,6 +254,13 @@ class Flows:
 
     def seal(self) -> Flow[None]:
         yield self.shard.seal()
+
+    def backup(self, dest: str | os.PathLike[str]) -> Flow[Backup]:
+        if isinstance(self.shard, Shard):
+            yield self.shard.propose(Tick())  # with it, everything before is synced
+        source: str = yield self.shard.ask(lambda engine: engine.directory)
+        made: Backup = yield Work(lambda: backup(Path(source), dest))
+        return made
 
     def handle(self, topic: str) -> Flow[TopicHandle]:
         """What a sender must know of a topic, asked once."""

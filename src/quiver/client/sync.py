@@ -1,5 +1,6 @@
 """The API for threads."""
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -36,7 +37,7 @@ from quiver.client.transaction import Collected, Settleable
 from quiver.errors import QueueClosed, ReceiptExpired
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
-from quiver.model.replies import Durability, Published, Sealed
+from quiver.model.replies import Backup, Durability, Published, Sealed
 from quiver.model.stats import GroupStats, Overview, TopicStats
 from quiver.model.topic import Compression, Guarantee, Order, Retry, RetryKind, TopicPolicy
 from quiver.model.units import Duration, Moment, milliseconds
@@ -230,6 +231,14 @@ class Queue:
         It happens by itself as the log grows; what is settled before is never written twice.
         """
         run(self._flows.seal())
+
+    def backup(self, dest: str | os.PathLike[str]) -> Backup:
+        """Copy everything that is confirmed into the backup `dest`: a new or empty directory, or that
+        of the last backup, which then gets only what is new.
+
+        The queue goes on meanwhile. `quiver.restore(dest, path)` makes a queue of it again.
+        """
+        return run(self._flows.backup(dest))
 
     # -- sending -----------------------------------------------------------------------------------
 

@@ -182,6 +182,21 @@ class SealedFile:
 
 
 @dataclass(frozen=True, slots=True)
+class Backup:
+    """A backup: everything up to entry `entry`, which was made at `time_ms`.
+
+    Of its files, `copied` were not in the backup before.
+    """
+
+    entry: int
+    time_ms: int
+    files: int
+    bytes: int
+    copied: int
+    copied_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class Sealed:
     """Where the messages of a topic are at one moment: in these files, or else in the `rest`.
 

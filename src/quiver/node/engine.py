@@ -50,6 +50,7 @@ from quiver.node.cache import BatchCache
 from quiver.node.clock import Jump
 from quiver.node.segments import Plan, Segment, Segments, Write
 from quiver.storage import codec, segment, snapshot
+from quiver.storage.backup import Needed
 from quiver.storage.files import Files
 from quiver.storage.frame import Record
 from quiver.storage.ledger import RETENTION_MS, LedgerFiles, Page, Reading
@@ -589,6 +590,19 @@ class Engine:
                     SealedFile(path, partition.number, one.count, one.nbytes, tuple(ranges))
                 )
         return Sealed(tuple(files), rest)
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._files.path("")
+
+    def needed_files(self) -> list[Needed]:
+        """The files that hold the state of a replica as it is now, and how much of each."""
+        after = self.wal.after
+        names = [snapshot.name_of(after)] if after else []
+        names += [one.name for one in self.segments]
+        names += self._ledger.names
+        return [*map(Needed, names), *self.wal.needed_files()]
 
     def find_ledger(self) -> None:
         """Look again for its files: whoever owns the directory makes few of many now and then."""

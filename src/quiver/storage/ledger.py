@@ -100,6 +100,11 @@ class LedgerFiles:
         self._spans = [*page.kept, *([page.span] if page.span else [])]
         self.clean()
 
+    @property
+    def names(self) -> list[str]:
+        """Its files."""
+        return [span.name for span in self._spans]
+
     def reading(self, rows: Rows | None) -> Reading:
         """Everything as it is now; `rows` are those that the core still has."""
         pending = [*self._pending, *([rows] if rows is not None else [])]

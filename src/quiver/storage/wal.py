@@ -48,6 +48,7 @@ from quiver.errors import CorruptLog, DiskFull, StorageFailed
 from quiver.model.histogram import Histogram
 from quiver.model.stats import SYNC_BOUNDS
 from quiver.storage import frame
+from quiver.storage.backup import Needed
 from quiver.storage.frame import Record
 from quiver.storage.logfile import REMEDY, LogFile, first_indexes, name_of
 from quiver.storage.mark import Mark
@@ -248,6 +249,19 @@ class Wal:
         """The first entry of the file that has the batch of an entry; None if none has."""
         place = self._places.get(index)
         return None if place is None else place[0]
+
+    @property
+    def after(self) -> int:
+        """The entry of the snapshot that it was opened with, 0 for none."""
+        return self._after
+
+    def needed_files(self) -> list[Needed]:
+        """The files of the log that the snapshot and what was followed need, and how much of each."""
+        sizes = {**self._sizes, self._tip.first: self._tip.end}
+        start = max(first for first in sizes if first <= self._after + 1)
+        wanted = {first for first, _ in self._places.values()}
+        wanted |= {first for first in sizes if start <= first <= self._tip.first}
+        return [Needed(name_of(first), sizes[first]) for first in sorted(wanted)]
 
     def complete(self, before: int) -> dict[int, None]:
         """The files (by their first entry) that hold no entry behind `before`, and never will."""

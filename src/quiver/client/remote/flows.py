@@ -4,6 +4,7 @@ Arguments are checked here as they are for a directory, so that a mistake costs 
 says the same. What the node answers is made into what the other flows give.
 """
 
+import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
@@ -59,7 +60,15 @@ from quiver.model.commands import (
     Producer,
     Redrive,
 )
-from quiver.model.replies import Assigned, Durability, ProducerOpened, Published, Sealed, SentMany
+from quiver.model.replies import (
+    Assigned,
+    Backup,
+    Durability,
+    ProducerOpened,
+    Published,
+    Sealed,
+    SentMany,
+)
 from quiver.model.replies import Sent as SentReply
 from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy, argument_of
@@ -169,6 +178,13 @@ class RemoteFlows(Flows):
 
     def segments(self, topic: str) -> Flow[Sealed]:
         return (yield from self._ask("GET", _topic(topic) + "/segments", Sealed, repeat=True))
+
+    def backup(self, dest: str | os.PathLike[str]) -> Flow[Backup]:
+        raise InvalidRequest(
+            "a backup is made where the node's directory is, beside the running node: "
+            "quiver backup DIR DEST"
+        )
+        yield
 
     def seal(self) -> Flow[None]:
         yield from self._tell("POST", "/v1/seal", repeat=True)
