@@ -73,11 +73,9 @@ def rewind(topic: Topic, back: Rewind) -> None:
 
 
 def _rewind_view(view: View, back: Rewind) -> None:
-    view.blocked_until_ms = 0  # the next receive looks again
-    for lease in view.leases.values():
-        for piece in lease.held:
-            piece[3] = back.wait(piece[3])
-    view.reschedule(lambda due_ms, offset, attempts: _due(view, back, due_ms, offset, attempts))
+    view.set_times(
+        back.wait, lambda due_ms, offset, attempts: _due(view, back, due_ms, offset, attempts)
+    )
 
 
 def _due(view: View, back: Rewind, due_ms: int, offset: int, attempts: int) -> int:

@@ -389,9 +389,22 @@ class View:
                 self._back(low, high, attempts, now_ms)
         self._spoiled = self._spoiled and bool(self.due)
 
-    def reschedule(self, when: Callable[[int, int, int], int]) -> None:
-        """Replace when waiting messages are due: `when` gets that, the first offset of those that
-        wait together (-1 if all were settled meanwhile), and their attempts."""
+    def set_times(self, ends: Callable[[int], int], when: Callable[[int, int, int], int]) -> None:
+        """Replace when leases end and may be taken over, and when waiting messages are due.
+
+        `when` gets that, the first offset of those that wait together (-1 if all were settled
+        meanwhile), and their attempts.
+        """
+        self.blocked_until_ms = 0  # the next receive looks again
+        self.reserving = {epoch: ends(steal_ms) for epoch, steal_ms in self.reserving.items()}
+        for lease in self.leases.values():
+            lease.held = [
+                piece._replace(
+                    deadline_ms=ends(piece.deadline_ms),
+                    steal_ms=piece.steal_ms and ends(piece.steal_ms),
+                )
+                for piece in lease.held
+            ]
         moved = []
         for due_ms, start, end, attempts in self.due:
             first = next((low for low, _ in self.settled.gaps(start, end)), -1)
