@@ -1,0 +1,19 @@
+"""`quiver backup` and `quiver restore` say what they did, and where they cannot."""
+
+import quiver
+
+
+def test_a_backup_and_its_restoring_are_told_in_a_sentence(orders):
+    assert b" is in keep: " in orders("backup", "data", "keep")
+    assert b"copied: 0 files" in orders("backup", "data", "keep")
+    assert b"copy has everything up to entry " in orders("restore", "keep", "copy")
+    with quiver.connect(orders.directory / "copy") as queue:
+        assert len(list(queue.read("orders"))) == 5
+
+
+def test_over_a_node_it_says_where_to_run_it(orders):
+    ended = orders.run("backup", "quiver://127.0.0.1:1", "keep")
+    assert ended.code == 2
+    assert "beside the running node" in ended.error
+    assert orders.run("restore", "data", "copy").code == 2
+    assert orders.run("backup", "data", "data/keep").code == 2
