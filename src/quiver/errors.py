@@ -8,6 +8,7 @@
     │  ├─ TopicNotFound · TopicExists · GroupNotFound · MessageNotFound
     │  ├─ MessageTooLarge
     │  ├─ LimitExceeded        a named bound was reached
+    │  ├─ QueryFailed          the process that a query ran in has ended
     │  ├─ ReceiptError
     │  │  ├─ ReceiptInvalid    not a receipt of this queue
     │  │  └─ ReceiptExpired    the lease ended or was settled: somebody else may have the message
@@ -122,6 +123,13 @@ class LimitExceeded(RequestError):
 
     code = "limit_exceeded"
     http_status = 429
+
+
+class QueryFailed(RequestError):
+    """The process of a node in which a query in SQL ran has ended without an answer; the node goes on."""
+
+    code = "query_failed"
+    http_status = 422
 
 
 class ReceiptError(RequestError):

@@ -49,7 +49,15 @@ CHOOSE_SECONDS: Final = (
 PAGE_MESSAGES_MAX: Final = 50_000  # of a step of a scan: with 20,000 it takes a quarter longer
 PAGE_MESSAGES_FIRST: Final = 100  # before it knows how large they are
 SQL_CHARS_MAX: Final = 100_000  # a question that a person or a program writes
-SQL_MEMORY_BYTES_MAX: Final = 512 * MIB  # what DuckDB may use; then it spills to temporary files
+SQL_TOKENS_MAX: Final = 20_000  # of it: names, numbers, signs; DuckDB takes two seconds for as many
+SQL_DEPTH_MAX: Final = 100  # brackets and cases inside each other
+SQL_PATH_NAMES_MAX: Final = (
+    32  # names joined by dots: 5,000 take DuckDB 8 seconds, twice as many 32
+)
+SQL_CHAIN_TOKENS_MAX: Final = 500  # in a row without a comma, `and` or `or`: each may be one level
+SQL_MEMORY_BYTES_MAX: Final = (
+    512 * MIB
+)  # what DuckDB may buffer; then it spills to temporary files. What functions make is not in it
 SQL_SPILL_BYTES_MAX: Final = 64 * 1024 * MIB  # of those files
 SQL_THREADS_MAX: Final = (
     4  # of DuckDB, and no more than half of the cores: the rest is for messages
@@ -134,9 +142,20 @@ GZIP_MEMBERS_MAX: Final = 10_000  # of a body in gzip: each costs the same, howe
 ANSWERS_MADE_MAX: Final = 8  # messages read, received or fetched that are made answers at a time
 UNPACKERS_MAX: Final = 2  # bodies decompressed at a time: zstd may need 128 MiB for one
 THREADS_MAX: Final = 32  # of a node, for reading and decoding batches, large JSON, compression
-SQL_QUERIES_MAX: Final = 2  # questions and conditions in SQL that a node works on at a time
+SQL_QUERIES_MAX: Final = (
+    2  # questions and conditions in SQL that a node works on at a time, each in
+)
+# a process of its own
+SQL_WAITING_MAX: Final = 64  # more that wait for their turn; past it they get Overloaded
+SQL_HEAP_BYTES_MAX: Final = 896 * MIB  # of memory that such a process may allocate, by the kernel
+SQL_PROCESS_BYTES_MAX: Final = 1024 * MIB  # resident, libraries included; past it it is ended
+SQL_KEPT_BYTES_MAX: Final = 256 * MIB  # resident after a query: a larger process is not used again
+SQL_WATCH_SECONDS: Final = 0.1  # between two looks at its resident memory
+SQL_START_SECONDS: Final = 30.0  # for its start: 0.4 s if the machine is idle
+SQL_REQUEST_BYTES_MAX: Final = 256 * MIB  # to it: a page is one batch at least, decompressed
+SQL_REPLY_BYTES_MAX: Final = 160 * MIB  # of its answer: a table, with all that Arrow adds to it
 SQL_ANSWER_BYTES_MAX: Final = 64 * MIB  # of a table that a node answers a question with
-SQL_SECONDS_MAX: Final = 30.0  # for a question, or for a condition on one page of messages
+SQL_SECONDS_MAX: Final = 30.0  # for a question, or for a condition on one page; then it is ended
 READY_SECONDS_MAX: Final = 2.0  # a queue that is ready answers a question in this time
 HOSTS_REMEMBERED_MAX: Final = (
     64  # names in Host headers, of which it is known whether they are addresses

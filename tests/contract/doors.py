@@ -34,12 +34,12 @@ from quiver.client.flows import Flows
 from quiver.client.remote.address import parse
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
-from quiver.server import questions
 from quiver.server.app import make_app
 from quiver.server.auth import Guard
 from quiver.server.config import Config
 from quiver.server.context import Context
 from quiver.server.metrics import Metrics
+from quiver.server.sql.questions import Questions
 from quiver.storage.files import DiskFiles
 from quiver.storage.lock import DirectoryLock
 from quiver.testing import VirtualClock
@@ -186,12 +186,14 @@ class NodeThread:
         self.url = ""
         self._app: Any = None
         self._queue: AsyncQueue | None = None
+        self._questions = Questions()  # its processes are kept from one test to the next
         self._loop = asyncio.new_event_loop()
 
     def start(self) -> None:
         """Once for all tests, with all the threads it will ever have."""
         workers = ThreadPoolExecutor(NODE_WORKERS, thread_name_prefix="contract-worker")
-        for pool, size in ((workers, NODE_WORKERS), (questions._threads, limits.SQL_QUERIES_MAX)):
+        askers = self._questions._threads
+        for pool, size in ((workers, NODE_WORKERS), (askers, 2 * limits.SQL_QUERIES_MAX)):
             ready = Barrier(size + 1)
             for _ in range(size):
                 pool.submit(ready.wait)
@@ -221,7 +223,7 @@ class NodeThread:
     def serve(self, queue: AsyncQueue) -> None:
         async def begin() -> None:
             self._queue = await queue.__aenter__()
-            self._app = make_app(Context(queue, Config(), Guard(), Metrics()))
+            self._app = make_app(Context(queue, Config(), Guard(), Metrics(), self._questions))
 
         self._run(begin())
 

@@ -15,7 +15,7 @@ from quiver.client import arguments
 from quiver.client.flows import Demand, Flow, Flows, Place
 from quiver.client.results import Record
 from quiver.client.scanning import Scan
-from quiver.client.sql import Predicate, bounded
+from quiver.client.sql import Evaluator, Sql, bounded, columns_of
 from quiver.client.steps import Pause, Work
 from quiver.core.delivery.offsets import merge
 from quiver.errors import InvalidRequest, QuiverError
@@ -46,11 +46,13 @@ def move(
     dry_run: bool = False,
     progress: Callable[[int], None] | None = None,
     demand: Demand | None = None,
+    sql: Sql | None = None,
 ) -> Flow[int]:
     """Redrive or discard the pending messages that `where` chooses; return how many.
 
     Messages that go back to where they died need the right to send there: `demand` is asked about all
     pending messages before the first is moved, whatever `where` chooses, and in each step again.
+    `sql` evaluates a condition, if not this process.
     """
     if limit is not None:
         arguments.whole(limit, "limit", 1, 2**62)
@@ -59,10 +61,11 @@ def move(
     if _goes_back(command(number, ())):
         yield from flows.demand_origins(topic, number, positions, ends, demand)
     scan = Scan(flows, number, positions, ends, pending=True)
-    choice: Choice = yield Work(lambda: Choice(flows, topic, where))
+    choice = Choice(flows, topic, where, sql)
     moved = 0
     begun = False
     try:
+        yield from choice.check()
         while (
             scan.more or not begun
         ) and moved != limit:  # a node is asked for a condition at least once
@@ -96,7 +99,7 @@ def _goes_back(command: Redrive | Discard) -> bool:
 
 def choose(
     flows: Flows, topic: str, number: int, positions: dict[int, int], ends: dict[int, int],
-    condition: str,
+    condition: str, sql: Sql,
 ) -> Flow[tuple[list[Place], dict[int, int]]]:  # fmt: skip
     """The next pending messages for which a condition holds, oldest first, and where to go on.
 
@@ -104,10 +107,11 @@ def choose(
     message, what was found before is told, and the failure when it is asked again.
     """
     scan = Scan(flows, number, positions, ends, pending=True)
-    choice: Choice = yield Work(lambda: Choice(flows, topic, condition))
+    choice = Choice(flows, topic, condition, sql)
     chosen: list[Place] = []
     until = perf_counter() + limits.CHOOSE_SECONDS
     try:
+        yield from choice.check()
         while scan.more and len(chosen) < limits.READ_MESSAGES_MAX and perf_counter() < until:
             before = scan.positions
             try:
@@ -124,26 +128,32 @@ def choose(
 class Choice:
     """Which messages are meant: all, or those that a condition or a function chooses."""
 
-    def __init__(self, flows: Flows, topic: str, where: Where) -> None:
+    def __init__(self, flows: Flows, topic: str, where: Where, sql: Sql | None = None) -> None:
         self._flows = flows
         self._topic = topic
-        condition, self._function = _parts(where)
-        self._elsewhere = condition if flows.chooses and self._function is None else None
-        self._predicate: Predicate | None = None
-        if self._elsewhere is not None:
-            bounded(self._elsewhere, "where")
-        elif condition is not None:
-            self._predicate = Predicate(condition)
+        self._condition, self._function = _parts(where)
+        if self._condition is not None:
+            bounded(self._condition, "where")
+        self._elsewhere = flows.chooses and self._function is None
+        self._sql: Sql = Evaluator() if sql is None else sql
+
+    def check(self) -> Flow[None]:
+        """Refuse what is no condition, before anything moves; what is asked elsewhere is refused there."""
+        condition = self._condition
+        if condition is not None and not self._elsewhere:
+            yield Work(lambda: self._sql.check(condition))
 
     def of_next(self, scan: Scan) -> Flow[list[Place]]:
         """Those of the next page that are meant, oldest first."""
-        if self._elsewhere is not None:
-            return (yield from scan.chosen(self._topic, self._elsewhere))
+        condition = self._condition
+        if condition is not None and self._elsewhere:
+            return (yield from scan.chosen(self._topic, condition))
         page = yield from scan.page()
         chosen = page.places
-        if self._predicate is not None:
-            predicate, table = self._predicate, (yield from scan.table(page))
-            chosen = yield Work(lambda: predicate.places(table))
+        if condition is not None:
+            chosen = yield from scan.given(
+                page, lambda table: self._sql.places(condition, columns_of(table))
+            )
         elif self._function is None:
             scan.saw(len(chosen), 0)
         if self._function is None or not chosen:
@@ -156,8 +166,7 @@ class Choice:
 
     def close(self) -> None:
         """Let go of what the condition needed."""
-        if self._predicate is not None:
-            self._predicate.close()
+        self._sql.close()
 
 
 class Pace:

@@ -1,10 +1,15 @@
 """Going through what a topic holds, page by page, in bounded memory."""
 
+from collections.abc import Callable
+from typing import TypeVar
+
 import pyarrow as pa
 
 from quiver import limits
 from quiver.client.flows import Flow, Flows, Page, Place
 from quiver.client.steps import Work
+
+T = TypeVar("T")
 
 
 class Scan:
@@ -61,9 +66,19 @@ class Scan:
 
     def table(self, page: Page) -> Flow[pa.Table]:
         """A page as Arrow, with ids."""
-        made: pa.Table = yield Work(page.table)
-        self.saw(made.num_rows, made.nbytes)
-        return made
+        return (yield from self.given(page, lambda table: table))
+
+    def given(self, page: Page, take: Callable[[pa.Table], T]) -> Flow[T]:
+        """What `take` makes of a page as Arrow, in the same piece of work: no page waits for its turn."""
+
+        def work() -> tuple[int, int, T]:
+            made: pa.Table = page.table()
+            return made.num_rows, made.nbytes, take(made)
+
+        done: tuple[int, int, T] = yield Work(work)
+        messages, nbytes, found = done
+        self.saw(messages, nbytes)
+        return found
 
     def saw(self, messages: int, nbytes: int) -> None:
         """How large messages are; a page that only counted them has no bytes at all."""

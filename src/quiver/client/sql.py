@@ -3,25 +3,30 @@
 What people write here only reads. It is one expression, or one SELECT; DuckDB gets messages as Arrow
 tables, and neither files nor extensions nor settings are within its reach. What it complains about
 becomes an InvalidRequest in its own words. DuckDB is optional and loaded when somebody asks.
+
+Flows ask an object of the protocol `Sql`. `Evaluator` is the one that does it, in this process; a node
+has one that sends it all to an `Evaluator` in another process, which it can end.
 """
 
 import json
 import os
 from collections.abc import Callable, Container, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import wraps
 from importlib import import_module
+from importlib.util import find_spec
 from itertools import count
 from tempfile import TemporaryDirectory
 from threading import Lock
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quiver import limits
 from quiver.batches.output import ID, ORIGIN, OUTPUT_SCHEMA
+from quiver.client import shape
 from quiver.errors import ExtraMissing, InvalidRequest, LimitExceeded
 
 ORIGIN_NAMES: Final = {  # as columns of their own, since `reason like 'Timeout%'` is what one writes
@@ -70,20 +75,59 @@ CONDITIONS: Final = {
 JSON_HINT: Final = "json.name is JSON; as text, to compare it with text, it is json->>'$.name'"
 NO_SELECT: Final = "the query is not one SELECT"
 
+NO_DUCKDB: Final = (
+    'SQL needs DuckDB, which is not installed: pip install "quiver-mq[sql]", or in a clone of '
+    'Quiver: pip install ".[sql]"'
+)
+
+Name: TypeAlias = tuple[str, ...]  # of a table, in the parts in which a query has written it
+Place: TypeAlias = tuple[int, int]  # partition and offset
 T = TypeVar("T")
+Made = TypeVar("Made", bound="Predicate | Question")
 
 
-def columns_of(table: pa.Table, pending: Container[tuple[int, int]] | None = None) -> pa.Table:
+class Sql(Protocol):
+    """Evaluates conditions on messages, and one question at a time. Its calls take a while."""
+
+    def check(self, where: str) -> None:
+        """Refuse what is not a condition on one message."""
+
+    def places(self, where: str, messages: pa.Table) -> list[Place]:
+        """Where the messages are that a condition is true for, in order; columns as `columns_of`."""
+
+    def question(self, query: str) -> tuple[list[Name], list[str]]:
+        """Begin with one SELECT: the tables it names, and the names it gives to parts of itself."""
+
+    def table(self, name: Name, selected: str, rows: pa.Table) -> None:
+        """What the question finds under a name: columns of `rows`, which are its first rows."""
+
+    def rows(self, rows: pa.Table) -> None:
+        """More rows of the table that was named last."""
+
+    def answer(self, bytes_max: int) -> pa.Table:
+        """The answer to the question."""
+
+    def close(self) -> None:
+        """End what runs, and let go of everything."""
+
+
+def columns_of(table: pa.Table, pending: Container[Place] | None = None) -> pa.Table:
     """A table of messages with the columns that SQL sees, except those that SQL computes.
 
     `pending` has partition and offset of those that are; None means all.
     """
     arrays = {name: table[name] for name in (*PLAIN, *REST)}
-    places = zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
-    arrays[PENDING] = pa.array([pending is None or at in pending for at in places], pa.bool_())
+    arrays[PENDING] = _pending(table, pending)
     for name, position in FLAT.items():
         arrays[name] = pc.struct_field(table["origin"], position)
     return pa.table(arrays).combine_chunks()  # DuckDB takes chunk by chunk, and there may be many
+
+
+def _pending(table: pa.Table, pending: Container[Place] | None) -> pa.Array:
+    if pending is None:
+        return pa.repeat(pa.scalar(True), table.num_rows)
+    places = zip(table["partition"].to_pylist(), table["offset"].to_pylist(), strict=True)
+    return pa.array([at in pending for at in places], pa.bool_())
 
 
 def empty() -> pa.Table:
@@ -91,15 +135,77 @@ def empty() -> pa.Table:
     return columns_of(OUTPUT_SCHEMA.append(ID).empty_table())
 
 
+class Evaluator:
+    """`Sql` in this process."""
+
+    def __init__(self) -> None:
+        self._gate = Lock()
+        self._closed = False
+        self._where = ""
+        self._predicate: Predicate | None = None  # of that condition
+        self._question: Question | None = None
+
+    def check(self, where: str) -> None:
+        self._predicate_of(where)
+
+    def places(self, where: str, messages: pa.Table) -> list[Place]:
+        return self._predicate_of(where).places(messages)
+
+    def _predicate_of(self, where: str) -> "Predicate":
+        if self._predicate is None or self._where != where:
+            self.clear()
+            self._predicate, self._where = self._kept(Predicate(where)), where
+        return self._predicate
+
+    def question(self, query: str) -> tuple[list[Name], list[str]]:
+        self.clear()
+        asked = self._question = self._kept(Question(query))
+        return asked.names, sorted(asked.given)
+
+    def table(self, name: Name, selected: str, rows: pa.Table) -> None:
+        self._asked.table(name, selected, rows)
+
+    def rows(self, rows: pa.Table) -> None:
+        self._asked.rows(rows)
+
+    def answer(self, bytes_max: int) -> pa.Table:
+        return self._asked.answer(bytes_max)
+
+    @property
+    def _asked(self) -> "Question":
+        assert self._question is not None, "a question comes before its tables and its answer"
+        return self._question
+
+    def _kept(self, made: Made) -> Made:
+        """What was made, unless everything was closed while it was made."""
+        with self._gate:
+            if not self._closed:
+                return made
+        made.close()
+        raise InvalidRequest("this query was ended")
+
+    def clear(self) -> None:
+        """Let go of the condition or question, for the next one."""
+        for held in (self._predicate, self._question):
+            if held is not None:
+                held.close()
+        self._predicate = self._question = None
+
+    def close(self) -> None:
+        with self._gate:
+            self._closed = True
+        self.clear()
+
+
 class Predicate:
     """A condition on each message, checked before the first one is looked at."""
 
     def __init__(self, where: str) -> None:
-        bounded(where, "where")
         with ExitStack() as stack:
             self._session = Session()
             stack.callback(self._session.close)
             with refusing(NO_CONDITION, f"columns: {COLUMNS}"):
+                self._session.measure(where, "where")
                 self._expression = self._parsed(where)
                 self._session.chosen(empty(), self._expression)  # names and types
                 kinds = self._session.kinds(empty(), self._expression)
@@ -120,10 +226,10 @@ class Predicate:
             )
         return expression
 
-    def places(self, table: pa.Table) -> list[tuple[int, int]]:
+    def places(self, messages: pa.Table) -> list[Place]:
         """Partition and offset of each message that the condition is true for, in order."""
         with refusing("where fails for a message", "try_cast gives null instead"):
-            found = self._session.chosen(columns_of(table), self._expression)
+            found = self._session.chosen(messages, self._expression)
         partitions, offsets = found.columns
         return list(zip(partitions.to_pylist(), offsets.to_pylist(), strict=True))
 
@@ -184,6 +290,11 @@ class Session:
             "set TimeZone = 'UTC'; set enable_external_access = false; "
             f"set lock_configuration = true; create schema {STORED}"
         )
+
+    @apart
+    def measure(self, text: str, what: str) -> None:
+        """Refuse a text whose shape would take DuckDB very long, before it does more than split it."""
+        shape.measure(_tokens(text, self.duckdb.tokenize(text)), what)
 
     @apart
     def expression(self, text: str) -> Any:
@@ -301,15 +412,32 @@ class Question:
     """One SELECT over topics, with room on disk for what does not fit into memory."""
 
     def __init__(self, query: str) -> None:
-        self._query = bounded(query, "the query")
+        self._query = query
         with ExitStack() as stack:
             spill = TemporaryDirectory(prefix="quiver-sql-", ignore_cleanup_errors=True)
             self.session = Session(stack.enter_context(spill))
             stack.callback(self.session.close)
             with refusing(NO_SELECT):
+                self.session.measure(query, "the query")
                 tree = self.session.parsed(query, NO_SELECT)
                 self.names, self.given = _names(tree)
             self.close = stack.pop_all().close
+        self._name = self._stored = ""
+
+    def table(self, name: Name, selected: str, rows: pa.Table) -> None:
+        """Load the first rows of a table, and show some of its columns under a name."""
+        self._name = ".".join(name)
+        with self._loading():
+            self._stored = self.session.create(rows)
+            self.session.show(self._stored, name, selected)
+
+    def rows(self, rows: pa.Table) -> None:
+        """Load more rows."""
+        with self._loading():
+            self.session.insert(self._stored, rows)
+
+    def _loading(self) -> AbstractContextManager[None]:
+        return refusing(f"{self._name} cannot be loaded")
 
     def answer(self, bytes_max: int) -> pa.Table:
         """Ask."""
@@ -324,10 +452,9 @@ def refusing(what: str, hint: str = "") -> Iterator[None]:
     duckdb = _duckdb()
     try:
         yield
-    except duckdb.OutOfMemoryException as error:
+    except (MemoryError, duckdb.OutOfMemoryException) as error:
         raise LimitExceeded(
-            f"{what}: it needs more than the {limits.SQL_MEMORY_BYTES_MAX:,} bytes of memory it may "
-            f"have ({_sentence(error)})"
+            f"{what}: {too_much(limits.SQL_MEMORY_BYTES_MAX)} ({_sentence(error)})"
         ) from error
     except duckdb.Error as error:
         said = _sentence(error)
@@ -335,9 +462,27 @@ def refusing(what: str, hint: str = "") -> Iterator[None]:
         raise InvalidRequest(f"{what}: {said}" + (f" ({hint})" if hint else "")) from error
 
 
+def too_much(bytes_max: int) -> str:
+    """A query needs more memory than that, and what can be done about it."""
+    return (
+        f"it needs more than the {bytes_max:,} bytes of memory it may have; ask about fewer messages "
+        "or columns, or make shorter lists and texts"
+    )
+
+
 def _sentence(error: Exception) -> str:
-    """What DuckDB says, without the copy of the query that it draws below."""
-    return " ".join(str(error).partition("\n\nLINE ")[0].split()).rstrip(".")
+    """What DuckDB says, without the copy of the query and the advice that it adds below."""
+    said = str(error).partition("\n\nLINE ")[0].partition("\nPossible solutions")[0]
+    return " ".join(said.split()).rstrip(".")
+
+
+def _tokens(text: str, found: list[tuple[int, Any]]) -> Iterator[str]:
+    """The words, names, numbers and signs of a text as DuckDB has split it, without comments and values."""
+    encoded = text.encode()
+    ends = [*(start for start, _ in found), len(encoded)][1:]
+    for (start, kind), end in zip(found, ends, strict=True):
+        if kind.name not in ("comment", "string_const"):
+            yield encoded[start:end].decode(errors="replace").strip()
 
 
 def _word(text: str) -> str:
@@ -365,9 +510,9 @@ def _distinct(table: pa.Table) -> pa.Table:
     return table.rename_columns(names)
 
 
-def _names(tree: Any) -> tuple[list[tuple[str, ...]], set[str]]:
+def _names(tree: Any) -> tuple[list[Name], set[str]]:
     """What a query takes rows from, each name in the parts it was written in; what `with` names."""
-    found: set[tuple[str, ...]] = set()
+    found: set[Name] = set()
     given: set[str] = set()
     for node in _nodes(tree):
         given |= {entry["key"].lower() for entry in node.get("cte_map", {}).get("map", ())}
@@ -389,11 +534,14 @@ def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
             waiting += found
 
 
+def demand_duckdb() -> None:
+    """Refuse SQL where DuckDB is not installed, without loading it."""
+    if find_spec("duckdb") is None:
+        raise ExtraMissing(NO_DUCKDB)
+
+
 def _duckdb() -> Any:
     try:
         return import_module("duckdb")
     except ImportError as error:
-        raise ExtraMissing(
-            'SQL needs DuckDB, which is not installed: pip install "quiver-mq[sql]", or in a clone of '
-            'Quiver: pip install ".[sql]"'
-        ) from error
+        raise ExtraMissing(NO_DUCKDB) from error

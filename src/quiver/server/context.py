@@ -1,11 +1,12 @@
 """What a door gets."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from quiver.client.aio import AsyncQueue
 from quiver.server.auth import Guard
 from quiver.server.config import Config
 from quiver.server.metrics import Metrics
+from quiver.server.sql.questions import Questions
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,3 +17,4 @@ class Context:
     config: Config
     guard: Guard
     metrics: Metrics
+    questions: Questions = field(default_factory=Questions)

@@ -38,7 +38,7 @@ from quiver.errors import (
 from quiver.model.units import milliseconds
 from quiver.node.clock import Jump, told
 from quiver.node.shard import Shard
-from quiver.server import logs, memory, questions, systemd
+from quiver.server import logs, memory, systemd
 from quiver.server.app import make_app
 from quiver.server.auth import ACCESS_FILE, Certificate, Guard, Tls, Watch
 from quiver.server.config import Bounds, Config
@@ -47,6 +47,7 @@ from quiver.server.doorstep import Doorstep
 from quiver.server.metrics import Metrics
 from quiver.server.protocol import Connection
 from quiver.server.requests import ALWAYS
+from quiver.server.sql.questions import Questions
 from quiver.server.traffic import Traffic
 
 FAILED: Final = 1
@@ -88,6 +89,7 @@ class Node:
         self._guard = guard
         self._tls = tls
         self._metrics = Metrics()
+        self._questions = Questions()
         self._traffic = Traffic(possible(config.bounds))
         self._metrics.watch_connections(lambda: self._traffic.connections)
         self._state = ServerState()
@@ -119,21 +121,19 @@ class Node:
                 tasks = [asyncio.create_task(duty) for duty in self._duties(watch)]
                 await self._ending.wait()
                 await self._drain(server)
+                await asyncio.to_thread(self._questions.close)
                 for task in tasks:
                     task.cancel()
                 systemd.notify("STATUS=closing the queue")
                 giving_up = loop.call_later(limits.CLOSE_SECONDS_MAX, self._give_up)
         giving_up.cancel()
         logs.event("stopped", failed=self._failure is not None)
-        code = FAILED if self._failure is not None else 0
-        loop.call_later(TICK_SECONDS, os._exit, code)  # if a thread does not end: a question in SQL
-        await asyncio.to_thread(questions.close)
-        return code
+        return FAILED if self._failure is not None else 0
 
     async def _listen(
         self, queue: AsyncQueue, listener: socket.socket
     ) -> asyncio.Server | Doorstep:
-        context = Context(queue, self._config, self._guard, self._metrics)
+        context = Context(queue, self._config, self._guard, self._metrics, self._questions)
         app = make_app(context, self._traffic, self._check)
         config = uvicorn.Config(
             app, http=Connection, ws="none", lifespan="off", log_config=None,

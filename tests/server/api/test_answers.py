@@ -2,8 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import pytest
 
 import quiver
 from quiver import limits
-from quiver.server import questions
 from quiver.server.app import make_app
 from quiver.server.auth import Guard
 from quiver.server.config import Bounds, Config
@@ -30,8 +27,10 @@ def ask(path: Path, requests: list[tuple[str, Any]]) -> list[tuple[int, Any, int
         async with quiver.connect_async(path) as queue:
             await queue.create_topic("t")
             await queue.send_batch("t", ["x" * 1_000_000] * 2)
-            app = make_app(Context(queue, Config(), Guard(), Metrics()), traffic)
+            context = Context(queue, Config(), Guard(), Metrics())
+            app = make_app(context, traffic)
             found = [await answer(app, traffic, *request) for request in requests]
+            await asyncio.to_thread(context.questions.close)
         assert traffic.bytes == 0, "all is let go of in the end"
         return found
 
@@ -59,15 +58,6 @@ async def answer(app: Any, traffic: Traffic, path: str, body: Any) -> tuple[int,
     return said["status"], json.loads(said["body"]), said["held"]
 
 
-@pytest.fixture
-def threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """For questions, and only in this test."""
-    pytest.importorskip("duckdb")
-    with ThreadPoolExecutor(limits.SQL_QUERIES_MAX) as pool:
-        monkeypatch.setattr(questions, "_threads", pool)
-        yield
-
-
 def test_an_answer_is_counted_until_it_is_given(tmp_path: Path):
     body = {"max_messages": 2}
     ((status, got, held),) = ask(tmp_path, [("/v1/topics/t/groups/g/receive", body)])
@@ -75,7 +65,6 @@ def test_an_answer_is_counted_until_it_is_given(tmp_path: Path):
     assert held > 2_000_000
 
 
-@pytest.mark.usefixtures("threads")
 def test_questions_have_answers_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(limits, "SQL_ANSWER_BYTES_MAX", 1_500_000)
     monkeypatch.setattr(limits, "API_ROWS_BYTES_MAX", 500_000)
@@ -89,7 +78,6 @@ def test_questions_have_answers_within_bounds(tmp_path: Path, monkeypatch: pytes
     assert fine[1] == {"rows": [{"n": 1_000_000}] * 2}
 
 
-@pytest.mark.usefixtures("threads")
 def test_duckdb_leaves_cores_and_memory_to_others(tmp_path: Path):
     names = "'threads', 'memory_limit', 'max_temp_directory_size'"
     query = f"select name, value from duckdb_settings() where name in ({names})"
@@ -99,7 +87,6 @@ def test_duckdb_leaves_cores_and_memory_to_others(tmp_path: Path):
     assert told["memory_limit"] == "512.0 MiB"
 
 
-@pytest.mark.usefixtures("threads")
 def test_a_time_that_python_does_not_have_is_a_text_or_refused(tmp_path: Path):
     asked = [
         ("timestamp_ns '2020-01-01'", 200, "2020-01-01 00:00:00.000000000"),

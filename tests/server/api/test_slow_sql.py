@@ -3,18 +3,17 @@
 import asyncio
 import json
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import quiver
 from quiver import limits
-from quiver.client import moving
+from quiver.client.moving import move
 from quiver.client.questions import ask
 from quiver.errors import LimitExceeded
 from quiver.model.commands import Discard
-from quiver.server import questions
+from quiver.server.sql.questions import Questions
 from tests.server.nodes import Node, start_node
 from tests.server.raw import Raw
 
@@ -54,7 +53,7 @@ def test_slow_questions_hold_up_nobody_and_end_with_their_clients(node: Node):
     assert node.stop() == 0
 
 
-def test_questions_and_conditions_are_interrupted_when_their_time_is_up(
+def test_questions_and_conditions_are_ended_when_their_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(limits, "SQL_SECONDS_MAX", 0.5)
@@ -63,14 +62,15 @@ def test_questions_and_conditions_are_interrupted_when_their_time_is_up(
         async with quiver.connect_async(tmp_path) as queue:
             await queue.create_topic("t")
             await queue.send_batch("t", ["x"] * 5_000)
-            with pytest.raises(LimitExceeded, match="was interrupted"):
-                await questions.answer(ask(queue._flows, FOR_EVER))
-            with pytest.raises(LimitExceeded, match="was interrupted"):
-                await questions.choose(moving.move(queue._flows, "t", Discard, SLOW))
+            with pytest.raises(LimitExceeded, match="was ended"):
+                await questions.answer(lambda sql: ask(queue._flows, FOR_EVER, sql=sql))
+            with pytest.raises(LimitExceeded, match="was ended"):
+                await questions.choose(lambda sql: move(queue._flows, "t", Discard, SLOW, sql=sql))
             monkeypatch.setattr(limits, "SQL_SECONDS_MAX", 30.0)
-            fine = moving.move(queue._flows, "t", Discard, '"offset" >= 4990')
-            assert await questions.choose(fine) == 10
+            few = '"offset" >= 4990'
+            fine = questions.choose(lambda sql: move(queue._flows, "t", Discard, few, sql=sql))
+            assert await fine == 10
 
-    with ThreadPoolExecutor(limits.SQL_QUERIES_MAX) as threads:
-        monkeypatch.setattr(questions, "_threads", threads)
-        asyncio.run(tried())
+    questions = Questions()
+    asyncio.run(tried())
+    questions.close()

@@ -1,6 +1,7 @@
 """Groups, members and dead letters."""
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -8,13 +9,13 @@ from quiver import limits
 from quiver.batches.output import table
 from quiver.client import arguments, moving
 from quiver.client.aio import run
-from quiver.client.flows import Flow, StoredPage
+from quiver.client.flows import Flow, Place, StoredPage
 from quiver.client.remote import wire
+from quiver.client.sql import Sql
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Commit, Discard, Heartbeat, Join, Leave, Pick, Redrive
 from quiver.model.replies import Assigned
 from quiver.model.units import milliseconds
-from quiver.server import questions
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Stream, written
 from quiver.server.api.messages import Some, checked, ranges_in, some
@@ -121,30 +122,42 @@ async def redrive(call: Call, body: wire.RedriveIn) -> wire.Count:
     if body.to is not None:
         demand(body.to)
     target = await run(call.flows.target(body.to))
-    flow = moving.move(
-        call.flows, call.topic, lambda number, picks: Redrive(number, picks, target), body.where,
-        rate=body.rate, limit=body.limit, dry_run=body.dry_run, demand=demand,
-    )  # fmt: skip
+
+    def flow(sql: Sql | None) -> Flow[int]:
+        return moving.move(
+            call.flows, call.topic, lambda number, picks: Redrive(number, picks, target),
+            body.where, rate=body.rate, limit=body.limit, dry_run=body.dry_run, demand=demand,
+            sql=sql,
+        )  # fmt: skip
+
     return wire.Count(count=await _moved(call, flow, body.where))
 
 
 async def discard(call: Call, body: wire.DiscardIn) -> wire.Count:
-    flow = moving.move(
-        call.flows, call.topic, Discard, body.where, limit=body.limit, dry_run=body.dry_run
-    )
+    def flow(sql: Sql | None) -> Flow[int]:
+        return moving.move(
+            call.flows, call.topic, Discard, body.where,
+            limit=body.limit, dry_run=body.dry_run, sql=sql,
+        )  # fmt: skip
+
     return wire.Count(count=await _moved(call, flow, body.where))
 
 
-async def _moved(call: Call, flow: Flow[int], where: str | None) -> int:
-    work = run(flow) if where is None else questions.choose(flow)
+async def _moved(call: Call, flow: Callable[[Sql | None], Flow[int]], where: str | None) -> int:
+    work = run(flow(None)) if where is None else call.context.questions.choose(flow)
     return await until_gone(call.request, work)
 
 
 async def choose(call: Call, body: wire.ChooseIn) -> wire.Chosen:
     """A part of a redrive that the client drives: which messages its condition means."""
     at = await checked(call, wire.read_cursor(body.cursor))
-    flow = moving.choose(call.flows, call.topic, at.topic, at.positions, at.ends, body.where)
-    chosen, ahead = await until_gone(call.request, questions.choose(flow))
+
+    def flow(sql: Sql) -> Flow[tuple[list[Place], dict[int, int]]]:
+        return moving.choose(
+            call.flows, call.topic, at.topic, at.positions, at.ends, body.where, sql
+        )
+
+    chosen, ahead = await until_gone(call.request, call.context.questions.choose(flow))
     runs: list[tuple[int, int, int]] = []
     for partition, offset in chosen:
         if runs and (runs[-1][0], runs[-1][2]) == (partition, offset):

@@ -7,11 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quiver import limits
-from quiver.client.flows import untold
+from quiver.client.flows import Flow, untold
 from quiver.client.questions import ask
 from quiver.client.remote import wire
+from quiver.client.sql import Sql
 from quiver.errors import InvalidRequest, LimitExceeded
-from quiver.server import questions
 from quiver.server.api.endpoint import Call, Stream, written
 from quiver.server.auth import EVERY_TOPIC
 from quiver.server.requests import until_gone
@@ -49,8 +49,10 @@ async def trace(call: Call) -> Any:
 
 
 async def sql(call: Call, body: wire.Question) -> Any:
-    flow = ask(call.flows, body.query, limits.SQL_ANSWER_BYTES_MAX)
-    answer = await until_gone(call.request, questions.answer(flow))
+    def question(sql: Sql) -> Flow[pa.Table]:
+        return ask(call.flows, body.query, limits.SQL_ANSWER_BYTES_MAX, sql)
+
+    answer = await until_gone(call.request, call.context.questions.answer(question))
     call.held.demand_room()  # questions wait for each other, and may all have been let in
     return Stream(answer) if call.arrow else await _written(lambda: rows(answer))
 

@@ -1,0 +1,171 @@
+"""A process for SQL as the node sees it: started, asked, and ended whatever it is doing."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import Any, Final
+
+import pyarrow as pa
+
+from quiver import limits
+from quiver.client.sql import too_much
+from quiver.errors import (
+    ExtraMissing,
+    InvalidRequest,
+    LimitExceeded,
+    Overloaded,
+    QueryFailed,
+    QuiverError,
+)
+from quiver.server.sql import frames
+
+PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
+KNOWN: Final[dict[str, type[QuiverError]]] = {
+    error.code: error for error in (ExtraMissing, InvalidRequest, LimitExceeded, QueryFailed)
+}
+PASSED_ON: Final = ("LANG", "LC_ALL", "LD_LIBRARY_PATH", "TZ")  # of the environment; no secrets
+ENDED_SECONDS: Final = 10.0  # a process that was killed is gone long before
+
+
+class SqlProcess:
+    """One process. `start`, `call` and `close` take a while; `kill` may come meanwhile, and ends them."""
+
+    def __init__(self) -> None:
+        self._ended_for = ""  # why, if the node did it
+        self._busy = Lock()  # one call at a time, and none of its descriptors is closed meanwhile
+        self._held = ExitStack()
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it has begun."""
+        with self._busy:
+            self._open()
+            self._channel.settimeout(limits.SQL_START_SECONDS)
+            try:
+                self._read()
+            except TimeoutError:
+                raise Overloaded(
+                    f"the process for SQL has not begun for {limits.SQL_START_SECONDS:g} seconds: the "
+                    "machine is busy; retry later"
+                ) from None
+            self._channel.settimeout(None)
+
+    def _open(self) -> None:
+        spill = TemporaryDirectory(prefix="quiver-sql-", ignore_cleanup_errors=True)
+        self._held.enter_context(spill)
+        self._channel, theirs = socket.socketpair()
+        self._held.callback(self._channel.close)
+        watched, lifeline = os.pipe()
+        self._held.callback(os.close, lifeline)
+        try:
+            self._popen = _started(theirs.fileno(), watched, spill.name)
+        finally:
+            theirs.close()
+            os.close(watched)
+        self._held.callback(self._reap)
+        if self._ended_for:  # before there was anything to kill
+            self._popen.kill()
+
+    def call(self, method: str, *arguments: Any, table: pa.Table | None = None) -> Any:
+        """What a method of the evaluator there returns or raises."""
+        with self._busy:
+            try:
+                frames.write(self._channel, frames.Request(method, list(arguments)), table)
+            except OSError:
+                raise self._why() from None
+            reply, answer = self._read()
+        if reply.error:
+            raise KNOWN.get(reply.error, QueryFailed)(reply.message)
+        return answer if answer is not None else reply.value
+
+    def _read(self) -> tuple[frames.Reply, pa.Table | None]:
+        try:
+            return frames.read(self._channel, frames.Reply, limits.SQL_REPLY_BYTES_MAX)
+        except frames.TooLarge:
+            self.kill("answer")
+        except TimeoutError:
+            raise
+        except (EOFError, OSError):
+            pass
+        raise self._why()
+
+    @property
+    def pid(self) -> int:
+        """Its number; 0 before it is started."""
+        return self._popen.pid if self._popen is not None else 0
+
+    def resident_bytes(self) -> int:
+        """The memory it has; 0 if it has ended."""
+        try:
+            fields = Path(f"/proc/{self.pid}/statm").read_text().split()
+        except OSError:
+            return 0
+        return int(fields[1]) * PAGE_BYTES
+
+    def kill(self, reason: str) -> None:
+        """End it at once; whatever waits for it fails."""
+        self._ended_for = self._ended_for or reason
+        if self._popen is not None:
+            self._popen.kill()
+
+    def close(self) -> None:
+        """End it, and let go of what it had."""
+        self.kill("closed")
+        with self._busy:
+            self._held.close()
+
+    def _reap(self) -> None:
+        assert self._popen is not None
+        with suppress(subprocess.TimeoutExpired):
+            self._popen.wait(ENDED_SECONDS)
+
+    def _why(self) -> QuiverError:
+        """Why it has ended, as an error of the query that it was asked."""
+        assert self._popen is not None
+        self._reap()
+        code = self._popen.returncode
+        match self._ended_for:
+            case "memory":
+                return LimitExceeded(
+                    f"the query was ended: {too_much(limits.SQL_PROCESS_BYTES_MAX)}"
+                )
+            case "answer":
+                return LimitExceeded(
+                    f"the answer has more than {limits.SQL_REPLY_BYTES_MAX:,} bytes: select fewer "
+                    "columns or rows, or export the topic"
+                )
+            case "" if code == -signal.SIGKILL:
+                return LimitExceeded(
+                    "the process of the query was killed from outside, by the system if its memory is "
+                    "short: ask about less, or give the node more memory"
+                )
+        name = signal.Signals(-code).name if code is not None and code < 0 else f"code {code}"
+        return QueryFailed(
+            f"the process of the query ended with {name}; the node goes on. Ask in another way, and "
+            "about less at once"
+        )
+
+
+def _started(channel: int, lifeline: int, spill: str) -> "subprocess.Popen[bytes]":
+    """A new program, which has nothing of the node's but two descriptors."""
+    code = [sys.executable, "-P", "-m", "quiver.server.sql.worker"]
+    path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
+    environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+    try:
+        return subprocess.Popen(  # noqa: S603  # ourselves
+            [*code, str(channel), str(lifeline), spill],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            cwd=spill, env={**environment, "PYTHONPATH": path}, pass_fds=(channel, lifeline),
+            start_new_session=True,
+        )  # fmt: skip
+    except OSError as error:
+        raise Overloaded(
+            f"no process for SQL can be started: {error.strerror}; retry later. The node may "
+            "need more memory, processes or open files"
+        ) from error
