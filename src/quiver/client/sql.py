@@ -10,6 +10,7 @@ has one that sends it all to an `Evaluator` in another process, which it can end
 
 import json
 import os
+import resource
 from collections.abc import Callable, Container, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -453,13 +454,23 @@ def refusing(what: str, hint: str = "") -> Iterator[None]:
     try:
         yield
     except (MemoryError, duckdb.OutOfMemoryException) as error:
-        raise LimitExceeded(
-            f"{what}: {too_much(limits.SQL_MEMORY_BYTES_MAX)} ({_sentence(error)})"
-        ) from error
+        raise _needs_more(what, error) from error
+    except (OSError, pa.ArrowException) as error:  # as Arrow's reader passes on what DuckDB says
+        if "Out of Memory" in str(error):
+            raise _needs_more(what, error) from error
+        raise InvalidRequest(f"{what}: {_sentence(error)}") from error
     except duckdb.Error as error:
         said = _sentence(error)
         hint = JSON_HINT if "Malformed JSON" in said else hint
         raise InvalidRequest(f"{what}: {said}" + (f" ({hint})" if hint else "")) from error
+
+
+def _needs_more(what: str, error: Exception) -> LimitExceeded:
+    """What DuckDB counts is bounded by itself, and all that this process has by the kernel, if at all."""
+    counted = " used)" in str(error)
+    heap = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    most = limits.SQL_MEMORY_BYTES_MAX if counted or heap == resource.RLIM_INFINITY else heap
+    return LimitExceeded(f"{what}: {too_much(most)} ({_sentence(error)})")
 
 
 def too_much(bytes_max: int) -> str:

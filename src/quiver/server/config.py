@@ -44,6 +44,8 @@ class Bounds(Section, frozen=True):
     connections: Count = limits.CONNECTIONS_MAX
     connections_per_peer: Count = limits.CONNECTIONS_PER_PEER_MAX
     in_flight_bytes: Bytes = limits.IN_FLIGHT_BYTES_MAX
+    sql_queries: Annotated[int, msgspec.Meta(ge=1, le=64)] = limits.SQL_QUERIES_MAX
+    sql_seconds: Seconds = limits.SQL_SECONDS_MAX
 
 
 class LogConfig(Section, frozen=True):

@@ -89,7 +89,7 @@ class Node:
         self._guard = guard
         self._tls = tls
         self._metrics = Metrics()
-        self._questions = Questions()
+        self._questions = Questions(config.bounds.sql_queries, config.bounds.sql_seconds)
         self._traffic = Traffic(possible(config.bounds))
         self._metrics.watch_connections(lambda: self._traffic.connections)
         self._state = ServerState()

@@ -118,6 +118,7 @@ def offsets_in(offsets: dict[int, int]) -> dict[int, int]:
 
 
 async def redrive(call: Call, body: wire.RedriveIn) -> wire.Count:
+    _demand_read(call, body.where)
     demand = partial(call.principal.demand, "send")
     if body.to is not None:
         demand(body.to)
@@ -143,6 +144,12 @@ async def discard(call: Call, body: wire.DiscardIn) -> wire.Count:
     return wire.Count(count=await _moved(call, flow, body.where))
 
 
+def _demand_read(call: Call, where: str | None) -> None:
+    """A condition reads messages: its errors quote them, and a count answers any question about them."""
+    if where is not None:
+        call.principal.demand("read", call.topic)
+
+
 async def _moved(call: Call, flow: Callable[[Sql | None], Flow[int]], where: str | None) -> int:
     work = run(flow(None)) if where is None else call.context.questions.choose(flow)
     return await until_gone(call.request, work)
@@ -150,6 +157,7 @@ async def _moved(call: Call, flow: Callable[[Sql | None], Flow[int]], where: str
 
 async def choose(call: Call, body: wire.ChooseIn) -> wire.Chosen:
     """A part of a redrive that the client drives: which messages its condition means."""
+    _demand_read(call, body.where)
     at = await checked(call, wire.read_cursor(body.cursor))
 
     def flow(sql: Sql) -> Flow[tuple[list[Place], dict[int, int]]]:

@@ -36,14 +36,17 @@ CLEAR_SECONDS: Final = 5.0  # for letting go of a question; it takes a few milli
 class Questions:
     """The slots of a node, and the processes that are idle."""
 
-    def __init__(self) -> None:
-        self._slots = asyncio.Semaphore(limits.SQL_QUERIES_MAX)
+    def __init__(
+        self, queries: int = limits.SQL_QUERIES_MAX, seconds: float = limits.SQL_SECONDS_MAX
+    ) -> None:
+        self._seconds = seconds
+        self._slots = asyncio.Semaphore(queries)
         self._waiting = 0
         self._processes: set[SqlProcess] = set()
         self._idle: list[SqlProcess] = []
         # One more for each slot: a thread that waits for a process which was killed is just ending.
         self._closed = False
-        self._threads = ThreadPoolExecutor(2 * limits.SQL_QUERIES_MAX, "quiver-question")
+        self._threads = ThreadPoolExecutor(2 * queries, "quiver-question")
 
     async def answer(self, question: Callable[[Sql], Flow[T]]) -> T:
         """The result of a flow that asks one question; its slot and time are for all of it."""
@@ -86,7 +89,7 @@ class Questions:
             sql.process = process
             clean = False
             try:
-                async with asyncio.timeout(limits.SQL_SECONDS_MAX):
+                async with asyncio.timeout(self._seconds):
                     with self._watched(process):
                         yield
                 clean = True
@@ -95,7 +98,7 @@ class Questions:
                 raise
             except TimeoutError:
                 raise LimitExceeded(
-                    f"SQL took longer than {limits.SQL_SECONDS_MAX:g} seconds and was ended; ask "
+                    f"SQL took longer than {self._seconds:g} seconds and was ended; ask "
                     "about less. Messages that were moved before stay where they are now"
                 ) from None
             finally:
