@@ -174,6 +174,35 @@ def test_a_dead_letter_topic_and_a_target_need_a_right_of_their_own(guarded):
     assert guarded("POST", f"/v1/topics/{TOPIC}/redrive", redrive, who="only-manage").status == 403
 
 
+def test_a_condition_needs_the_right_to_read(guarded):
+    """Its error quotes the body, and so does a count, a question at a time."""
+    guarded("POST", f"/v1/topics/{TOPIC}/messages", {"body": "secret"}, who="only-send")
+    page = guarded("POST", f"/v1/topics/{TOPIC}/read", {"limit": 0}, who="only-read").json
+    refused = [
+        "only-manage",
+        "only-manage-everywhere",
+        "only-read",
+        "all-but-read",
+        "all-but-manage",
+    ]
+    for where in ("error(text)", "text = 'secret'", "("):
+        asked = {
+            "redrive": {"where": where, "to": "other", "dry_run": True},
+            "discard": {"where": where, "dry_run": True},
+            "choose": {"where": where, "cursor": page["cursor"]},
+        }
+        for action, body in asked.items():
+            path = f"/v1/topics/{TOPIC}/{action}"
+            for who in refused:
+                answer = guarded("POST", path, body, who=who)
+                assert (action, who, answer.status) == (action, who, 403)
+                assert b"secret" not in answer.body
+            answer = guarded("POST", path, body, who="admin")
+            assert (action, where, answer.status) == (action, where, 200 if "=" in where else 400)
+    move = {"dry_run": True}  # without a condition, nothing is read
+    assert guarded("POST", f"/v1/topics/{TOPIC}/discard", move, who="only-manage").status == 200
+
+
 # -- beside the doors ------------------------------------------------------------------------------
 
 

@@ -135,6 +135,8 @@ async def redrive(call: Call, body: wire.RedriveIn) -> wire.Count:
 
 
 async def discard(call: Call, body: wire.DiscardIn) -> wire.Count:
+    _demand_read(call, body.where)
+
     def flow(sql: Sql | None) -> Flow[int]:
         return moving.move(
             call.flows, call.topic, Discard, body.where,

@@ -135,8 +135,11 @@ class Questions:
             self._waiting -= 1
 
     async def _started(self) -> SqlProcess:
-        if self._idle:
-            return self._idle.pop()
+        while self._idle:
+            process = self._idle.pop()
+            if process.resident_bytes():
+                return process
+            await self._end(process)  # somebody has killed it meanwhile
         process = SqlProcess()
         self._processes.add(process)
         try:
