@@ -2,8 +2,8 @@
 
 A node is a process of its own: `quiver serve` with its own directory, port, signals and exit code.
 Most of the processor time of a start is spent on imports, so the processes are forked from one
-that has imported everything and done nothing else. `fresh=True` starts Python anew, as a user does;
-tests of starting and ending ask for it.
+that has imported everything and done nothing else. `fresh=True` starts Python anew, as a user does:
+for tests of starting and ending, and of what Python reads when it starts (PYTHONPATH, sitecustomize).
 """
 
 import json
