@@ -42,8 +42,7 @@ class Outbox:
         self._lost: OutcomeUnknown | None = None  # why nobody knows what is stored
 
     def __str__(self) -> str:
-        known = self._name is not None and not self._name.startswith(UNNAMED)
-        name = f"{self._name} of " if known else "of "
+        name = f"{self._name} of " if self._named else "of "
         return f"{name}{self._topic.name} in {self._flows.place}"
 
     @property
@@ -90,8 +89,10 @@ class Outbox:
     def collect(self) -> None:
         """Take note of what is confirmed; raise for what was refused, with all its messages.
 
-        A sequence that was refused is used again. One whose outcome is unknown never is: other
-        messages under it would pass for what is stored already. Then nothing more is sent.
+        A sequence that was refused is used again, by whoever sends the refused messages again: what
+        a producer with a name has collected behind them is handed back, too. One whose outcome is
+        unknown is never used again: other messages under it would pass for what is stored already.
+        Then nothing more is sent.
         """
         refused: list[Row] = []
         lost: list[Row] = []
@@ -119,9 +120,22 @@ class Outbox:
                 tuple(map(_message, lost + refused)),
             ) from self._lost
         if cause is not None:
+            refused += self._taken_back()
             raise ProducerFailed(
                 f"{len(refused)} messages were not stored: {cause}", tuple(map(_message, refused))
             ) from cause
+
+    def _taken_back(self) -> list[Row]:
+        """What was collected and must not be stored in the place of what was refused."""
+        if not self._named:
+            return []
+        rows, self._rows, self._bytes = self._rows, [], 0
+        return rows
+
+    @property
+    def _named(self) -> bool:
+        """Whether somebody chose its name, and may go on from its sequence later."""
+        return self._name is not None and not self._name.startswith(UNNAMED)
 
     def _demand_known(self) -> None:
         if self._lost is not None:

@@ -75,3 +75,30 @@ def test_so_can_one_that_was_cancelled(tmp_path: Path, monkeypatch):
                 assert [message.body for message in failed.value.unsent] == [b"one"]
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("name", ["import", None])
+def test_what_waits_behind_a_refused_batch_does_not_take_its_place(tmp_path: Path, name):
+    """A named producer goes on at its `sequence`: under that number there must be no other message."""
+    with quiver.connect(tmp_path) as queue:
+        queue.create_topic("t", max_backlog=3)
+        bodies = [b"%d" % at for at in range(6)]
+        producer = queue.producer("t", name=name, linger=60)
+        for body in bodies[:5]:
+            producer.send(body)
+        with producer._lock:
+            producer._outbox.submit()  # as when the time of `linger` has passed
+        for ticket in producer._outbox.awaited(all_of_them=True):
+            ticket.wait_done()
+        with pytest.raises(ProducerFailed) as failed:
+            producer.send(bodies[5])
+        producer.close()
+        unsent = [message.body for message in failed.value.unsent]
+        stored = [record.body for record in queue.read("t")]
+        assert unsent + stored == bodies
+        if name is not None:
+            assert stored == []
+            with queue.producer("t", name=name) as again:
+                for body in bodies[again.sequence :][:3]:
+                    again.send(body)
+            assert [record.body for record in queue.read("t")] == bodies[:3]
