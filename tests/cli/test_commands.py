@@ -29,8 +29,8 @@ def test_version_and_help(cli):
     text = cli("--help").decode()
     commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
     assert " ".join(commands) == (
-        "topics send receive read groups dlq sql export import trace ledger audit report pipeline seal "
-        "serve access top doctor bench demo"
+        "topics send receive read groups seek dlq sql export import trace ledger audit report pipeline "
+        "seal serve access top doctor bench demo"
     )
     assert "Exit codes" in text
 
