@@ -1,6 +1,7 @@
 """Staged messages: stored, not to be had, and then there all at once, each batch of an application once."""
 
 import pickle
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -22,8 +23,9 @@ def test_staged_messages_are_not_to_be_had(queue):
     assert (staged.topic, staged.rows, staged.nbytes) == ("t", 2, 2)
     assert nothing(queue)
     assert texts(queue) == []
-    assert queue.stats("t").depth == 0
-    assert texts(queue, "t.staged") == [b"a", b"b"]
+    stats = queue.stats("t")
+    assert (stats.depth, stats.stored, stats.sent, stats.staged) == (0, 0, 0, 2)
+    assert queue.topics() == ["t"]
 
 
 def test_a_batch_appears_as_a_whole_and_in_the_order_it_was_staged(queue):
@@ -32,8 +34,7 @@ def test_a_batch_appears_as_a_whole_and_in_the_order_it_was_staged(queue):
     done = queue.publish("t", [second, first], application="etl", batch=0)
     assert (done.rows, done.nbytes, done.duplicate) == (3, 3, False)
     assert drain(queue) == [b"before", b"a", b"b", b"c"]
-    assert texts(queue, "t.staged") == []
-    assert queue.stats("t").sent == 4
+    assert (queue.stats("t").sent, queue.stats("t").staged) == (4, 0)
 
 
 def test_what_stage_returns_can_be_taken_elsewhere(world, queue):
@@ -104,10 +105,10 @@ def test_what_is_no_longer_staged_is_refused_whole(queue):
 def test_what_nobody_publishes_goes_after_a_day(world, queue):
     staged = queue.stage("t", [b"a"])
     world.clock.advance(limits.STAGED_SECONDS_MAX - 1)
-    assert texts(queue, "t.staged") == [b"a"]
+    assert queue.stats("t").staged == 1
     world.clock.advance(2)
     queue.stage("t", [b"b"])
-    assert texts(queue, "t.staged") == [b"b"]
+    assert queue.stats("t").staged == 1
     with pytest.raises(quiver.InvalidRequest, match="dropped for their age"):
         queue.publish("t", [staged], application="etl", batch=0)
 
@@ -198,7 +199,7 @@ def test_the_ledger_tells_it(queue):
     events = queue.trace(got.id)
     assert events["event"].to_pylist() == ["sent", "published", "leased", "acked"]
     moved = events.to_pylist()[1]
-    assert (moved["topic"], moved["to_topic"], moved["to_offset"]) == ("t.staged", "t", 0)
+    assert (moved["topic"], moved["to_topic"], moved["to_offset"]) == ("t~staged", "t", 0)
 
 
 @pytest.mark.parametrize(
@@ -217,6 +218,7 @@ def test_the_ledger_tells_it(queue):
         {"staged": [quiver.Staged("t", ((0, 5, 5),), 0, 0, 0)]},
         {"staged": [quiver.Staged("t", ((-1, 0, 1),), 1, 1, 0)]},
         {"staged": [quiver.Staged("t", ((9, 0, 1),), 1, 1, 0)]},
+        {"staged": [quiver.Staged("t", ((0, 0, 1),), 1, 1, 0, "no tag")]},
     ],
     ids=str,
 )
@@ -235,29 +237,15 @@ def test_a_topic_that_is_not_there_is_said(queue):
         queue.published("none", "etl")
 
 
-def test_a_topic_that_was_made_again_with_other_partitions_is_said(queue):
-    queue.stage("t", [b"a"])
-    queue.delete_topic("t")
-    queue.create_topic("t", partitions=2)
-    with pytest.raises(quiver.InvalidRequest, match=r"delete it"):
-        queue.stage("t", [b"b"])
-    queue.delete_topic("t.staged")
-    queue.publish("t", [queue.stage("t", [b"b"])], application="etl", batch=0)
-    assert drain(queue) == [b"b"]
-
-
-def test_the_topic_that_stages_may_be_deleted_any_time(queue):
-    queue.publish("t", [queue.stage("t", [b"a"])], application="etl", batch=0)
-    queue.delete_topic("t.staged")
-    queue.publish("t", [queue.stage("t", [b"b"])], application="etl", batch=1)
-    assert drain(queue) == [b"a", b"b"]
-
-
-def test_what_others_have_staged_since_is_not_taken_for_what_is_gone(queue):
+def test_what_is_staged_goes_with_its_topic(queue):
     gone = queue.stage("t", [b"mine"])
-    queue.delete_topic("t.staged")
+    queue.delete_topic("t")
+    with pytest.raises(quiver.TopicNotFound):
+        queue.unstage("t", [gone])
+    queue.create_topic("t", partitions=2)
+    assert queue.stats("t").staged == 0
     there = queue.stage("t", [b"another's"])
-    assert there.ranges == gone.ranges
+    assert there.number != gone.number
     assert queue.unstage("t", [gone]) == 0
     with pytest.raises(quiver.InvalidRequest, match="stage it again"):
         queue.publish("t", [gone], application="etl", batch=0)
@@ -266,12 +254,88 @@ def test_what_others_have_staged_since_is_not_taken_for_what_is_gone(queue):
     assert drain(queue) == [b"another's"]
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda part: replace(part, tag=""),  # as of a version that made none
+        lambda part: replace(part, tag="0" * 32),
+        lambda part: replace(part, ranges=((0, 0, 3),)),
+        lambda part: replace(part, ranges=((0, 0, 1),)),
+        lambda part: replace(part, ranges=((0, 1, 2),)),
+        lambda part: replace(part, ranges=((1, 0, 2),)),
+        lambda part: replace(part, ranges=((0, 0, 2), (0, 2, 3))),
+        lambda part: replace(part, ranges=((0, 0, 3), (0, 0, 3)), tag="0" * 32),
+        lambda part: replace(part, ranges=((0, 0, 3), (0, 2, 3)), tag=part.tag),
+        lambda part: replace(part, number=part.number + 1),
+    ],
+)
+def test_only_what_was_staged_can_be_published_or_dropped(queue, change):
+    queue.create_topic("u", partitions=2)
+    mine = queue.stage("t", [b"a", b"b"])
+    queue.stage("t", [b"another's"])
+    for use in (
+        lambda part: queue.publish("t", [part], application="etl", batch=0),
+        lambda part: queue.publish("t", [mine, part], application="etl", batch=0),
+        lambda part: queue.unstage("t", [part]),
+    ):
+        with pytest.raises(quiver.InvalidRequest, match=r"stage it again|named twice"):
+            use(change(mine))
+    assert queue.stats("t").staged == 3
+    assert queue.publish("t", [mine], application="etl", batch=0).rows == 2
+
+
+def test_nobody_can_name_the_topic_where_messages_are_staged(queue):
+    queue.stage("t", [b"a"])
+    name = "t~staged"
+    for use in (
+        lambda: queue.create_topic(name),
+        lambda: queue.create_topic("dead", dead_letter=name),
+        lambda: queue.alter_topic("t", dead_letter=name),
+        lambda: queue.alter_topic(name, retention="forever"),
+        lambda: queue.delete_topic(name),
+        lambda: queue.purge(name),
+        lambda: queue.stats(name),
+        lambda: queue.policy(name),
+        lambda: queue.segments(name),
+        lambda: queue.offsets(name),
+        lambda: queue.send(name, b"x"),
+        lambda: queue.send_batch(name, [b"x"]),
+        lambda: queue.stage(name, [b"x"]),
+        lambda: queue.publish(name, [], application="etl", batch=0),
+        lambda: queue.receive(name),
+        lambda: queue.create_group(name, "g"),
+        lambda: queue.seek(name, "g", "earliest"),
+        lambda: list(queue.read(name)),
+        lambda: queue.discard(name),
+        lambda: queue.redrive(name, to="t"),
+        lambda: queue.redrive("t", to=name),
+        lambda: queue.ledger(name),
+    ):
+        with pytest.raises(quiver.InvalidRequest, match="must be 1 to"):
+            use()
+    assert (queue.topics(), list(queue.overview().topics)) == (["t"], ["t"])
+    assert queue.stats("t").staged == 1
+
+
+def test_a_topic_with_such_a_name_of_before_is_a_topic_like_any_other(queue):
+    queue.create_topic("t.staged")
+    queue.send("t.staged", b"x")
+    part = queue.stage("t", [b"a"])
+    queue.publish("t", [part], application="etl", batch=0)
+    assert texts(queue, "t.staged") == [b"x"]
+    queue.publish("t.staged", [queue.stage("t.staged", [b"y"])], application="etl", batch=0)
+    assert drain(queue, "t.staged") == [b"x", b"y"]
+    queue.delete_topic("t.staged")
+    assert drain(queue) == [b"a"]
+
+
 def test_a_batch_of_many_parts_is_said_in_few_words(queue):
     parts = [queue.stage("t", [b"a", b"b"]) for _ in range(5)]
     other = queue.stage("t", [b"c"])
     [whole] = together("t", [*reversed(parts[1:]), parts[0]])
     [*_, rest] = together("t", [parts[0], parts[2], other])
-    assert whole == quiver.Staged("t", ((0, 0, 10),), 10, 10, other.number)
+    assert whole == quiver.Staged("t", ((0, 0, 10),), 10, 10, other.number, whole.tag)
     assert rest.ranges == ((0, 0, 2), (0, 4, 6), (0, 10, 11))
-    assert together("t", [other, other])[0].ranges == ((0, 10, 11), (0, 10, 11))
+    with pytest.raises(quiver.InvalidRequest, match="named twice"):
+        together("t", [other, other])
     assert queue.publish("t", [whole], application="etl", batch=0).rows == 10

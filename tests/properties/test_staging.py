@@ -8,7 +8,7 @@ from quiver.batches.rows import make_row, pack
 from quiver.core.delivery import Delivery
 from quiver.model.commands import CreateTopic, Entry, Pick, Publish, Receive, Run, Send
 from quiver.model.replies import Published, Received, Sent, SentMany
-from quiver.model.topic import TopicPolicy
+from quiver.model.topic import TopicPolicy, staging_name
 from quiver.node.engine import Engine, Proposal, encode
 from quiver.storage import codec
 from quiver.testing import MemoryFiles, SimulatedCrash
@@ -35,7 +35,7 @@ class Job:
 
     def run(self, first: int = 0) -> None:
         self.do(CreateTopic("orders", POLICY))
-        self.do(CreateTopic("orders.staged", POLICY.staging()))
+        self.do(CreateTopic(staging_name("orders"), POLICY.staging()))
         for number in range(first, BATCHES):
             self.publish(number)
             if number == 1:
@@ -164,7 +164,7 @@ def test_the_log_replays_to_the_same_state():
 def test_published_messages_are_received_like_any_others():
     job = Job(MemoryFiles())
     job.do(CreateTopic("orders", POLICY))
-    job.do(CreateTopic("orders.staged", POLICY.staging()))
+    job.do(CreateTopic(staging_name("orders"), POLICY.staging()))
     job.do(Receive(ORDERS, "g", 1, 1_000))  # a group that is there before
     job.publish(0)
     got = job.do(Receive(ORDERS, "g", 100, 1_000))

@@ -306,6 +306,7 @@ def show(topic: Topic, as_json: Json = False, data: Data = DATA) -> None:
                 "dropped",
                 f"{stats.dropped:,} by age or size, {stats.compacted:,} by compaction",
             ),
+            *([("staged", f"{stats.staged:,}, to be published")] if stats.staged else []),
         ]
     )
     output.say()

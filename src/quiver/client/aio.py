@@ -306,7 +306,7 @@ class AsyncQueue:
     async def stage(self, topic: str, messages: Any) -> Staged:
         """Store messages, as `send_batch` takes them, where nobody gets them before `publish`.
 
-        They wait in the topic `<topic>.staged`, for a day.
+        They wait for a day, and belong to who has what is returned.
         """
         return await run(self._flows.stage(topic, messages))
 

@@ -7,9 +7,10 @@ how they wait.
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, groupby, repeat
+from itertools import chain, groupby, pairwise, repeat
 from pathlib import Path
 from secrets import randbits
 from time import perf_counter
@@ -40,7 +41,7 @@ from quiver.client.results import (
     Staged,
 )
 from quiver.client.steps import Work
-from quiver.core.delivery import letters
+from quiver.core.delivery import letters, sending
 from quiver.core.delivery.offsets import merge
 from quiver.errors import (
     InvalidRequest,
@@ -48,6 +49,7 @@ from quiver.errors import (
     MessageNotFound,
     ReceiptExpired,
     ReceiptInvalid,
+    TopicExists,
     TopicNotFound,
 )
 from quiver.model.commands import (
@@ -98,8 +100,9 @@ from quiver.model.replies import (
 )
 from quiver.model.replies import Sent as SentReply
 from quiver.model.stats import Overview, TopicStats
-from quiver.model.topic import Guarantee, TopicPolicy
+from quiver.model.topic import Guarantee, TopicPolicy, is_staging, staging_name
 from quiver.model.units import milliseconds
+from quiver.node import staged
 from quiver.node.engine import Engine, Source, encode
 from quiver.node.receipts import Receipt, tag, verify
 from quiver.node.shard import Grant, Shard, TopicHandle
@@ -163,6 +166,7 @@ class Flows:
         self.durability = durability
         self.place = place  # where the queue is, as `repr` shows it
         self._handles: dict[str, TopicHandle] = {}
+        self._staging: dict[str, TopicHandle] = {}  # apart: their names are not to be asked for
 
     @property
     def secret(self) -> bytes:
@@ -195,7 +199,7 @@ class Flows:
 
     def topics(self) -> Flow[list[str]]:
         names: list[str] = yield self.shard.ask(lambda engine: sorted(engine.core.names))
-        return names
+        return [name for name in names if not is_staging(name)]
 
     def policy(self, topic: str) -> Flow[TopicPolicy]:
         arguments.name(topic, "topic")
@@ -412,77 +416,96 @@ class Flows:
         batch: pa.RecordBatch = yield Work(lambda: self.batch_of(messages))
         return (yield from self.stage_packed(topic, batch))
 
-    def stage_packed(self, topic: str, batch: pa.RecordBatch) -> Flow[Staged]:
-        """Store a canonical batch where nobody receives it."""
+    def stage_packed(self, topic: str, batch: pa.RecordBatch, owner: str = "") -> Flow[Staged]:
+        """Store a canonical batch where only its owner gets at it: a principal of a node."""
 
         def store(handle: TopicHandle) -> Flow[Staged]:
             ticket = yield Work(lambda: self._submit(handle, batch, "disk", staged=True))
             reply: SentMany = yield ticket
             sent = sent_batch(reply.answers[0], "disk")
             ranges = [(one.partition, one.offset, one.offset + one.count) for one in sent.placed]
-            return Staged(topic, tuple(ranges), batch.num_rows, _body_bytes(batch), handle.number)
+            return Staged(
+                topic, tuple(ranges), batch.num_rows, _body_bytes(batch), handle.number,
+                staged.tag(handle.number, ranges, owner, self.secret),
+            )  # fmt: skip
 
         return (yield from self._at_staging(topic, store))
 
     def _at_staging(self, topic: str, do: Callable[[TopicHandle], Flow[T]]) -> Flow[T]:
         """Do something with the topic where messages for this one are staged."""
-        handle = yield from self._staging(topic)
+        handle = yield from self._staging_of(topic)
         try:
             return (yield from do(handle))
-        except TopicNotFound:  # it was deleted, and perhaps made again
-            self.forget(handle.name)
-        return (yield from do((yield from self._staging(topic))))
+        except TopicNotFound:  # it was deleted with its topic, which was perhaps made again
+            self._staging.pop(topic, None)
+        return (yield from do((yield from self._staging_of(topic))))
 
-    def _staging(self, topic: str) -> Flow[TopicHandle]:
+    def _staging_of(self, topic: str) -> Flow[TopicHandle]:
         """The topic where messages for this one are staged, made if it is not there."""
-        policy, name = (yield from self.policy(topic)), staging_name(topic)
-        try:
-            handle = yield from self.handle(name)
-        except TopicNotFound:
-            yield from self.create_topic(name, policy.staging())
-            handle = yield from self.handle(name)
-        if not handle.policy.places_like(policy):
-            raise InvalidRequest(
-                f"topic {name!r} has other partitions than {topic!r}; delete it, and stage again"
-            )
+        handle = self._staging.get(topic)
+        if handle is None:
+            policy, name = (yield from self.policy(topic)), staging_name(topic)
+            with suppress(TopicExists):  # as it was before the topic's policy changed
+                yield self.shard.propose(CreateTopic(name, policy.staging()))
+
+            def ask(engine: Engine) -> TopicHandle:
+                found = engine.core.topic_named(name)
+                return TopicHandle(found.name, found.number, found.policy)
+
+            handle = yield self.shard.ask(ask)
+            self._staging[topic] = handle
         return handle
 
     def publish(
-        self, topic: str, staged: Iterable[Staged], application: str, batch: int, run: str
+        self,
+        topic: str,
+        parts: Iterable[Staged],
+        application: str,
+        batch: int,
+        run: str,
+        owner: str = "",
     ) -> Flow[Published]:
-        found = check_publish(staged, application, batch, run)
-        fields = (
-            picks_of(topic, found),
-            application,
-            batch,
-            run,
-            sum(one.nbytes for one in found),
-        )
+        found = check_publish(parts, application, batch, run)
+        picks = picks_of(topic, found)
+        nbytes = sum(one.nbytes for one in found)
+        valid: bool = yield Work(lambda: self._are_of(found, owner))
 
         def move(handle: TopicHandle) -> Flow[Published]:
-            if any(one.number != handle.number for one in found):
-                last = yield from self.published(topic, application)
-                if last is None or last < batch:
-                    raise InvalidRequest(
-                        f"topic {handle.name!r} was deleted and made again, and what was staged is gone; "
-                        "stage it again"
-                    )
-            done: Published = yield from self._on_topic(
-                topic, lambda target: Publish(target.number, handle.number, *fields)
+            def command(target: TopicHandle) -> Publish:
+                return Publish(target.number, handle.number, picks, application, batch, run, nbytes)
+
+            if valid and all(one.number == handle.number for one in found):
+                done: Published = yield from self._on_topic(topic, command)
+                return done
+            # They are not there, or not for this owner. If the batch was published, that does not matter.
+            wanted = command((yield from self.handle(topic)))
+            known: Published | None = yield self.shard.ask(
+                lambda engine: sending.published(engine.core.topic_named(topic), wanted)
             )
-            return done
+            if known is None:
+                raise not_staged(topic)
+            return known
 
         return (yield from self._at_staging(topic, move))
 
-    def unstage(self, topic: str, staged: Iterable[Staged]) -> Flow[int]:
-        found = list(staged)
+    def unstage(self, topic: str, parts: Iterable[Staged], owner: str = "") -> Flow[int]:
+        found = list(parts)
         picks_of(topic, found)  # they can be dropped
+        valid: bool = yield Work(lambda: self._are_of(found, owner))
+        if not valid:
+            raise not_staged(topic)
 
         def drop(handle: TopicHandle) -> Flow[int]:
             picks = picks_of(topic, [one for one in found if one.number == handle.number])
             return self.move(handle.name, Discard(handle.number, picks))
 
         return (yield from self._at_staging(topic, drop))
+
+    def _are_of(self, parts: list[Staged], owner: str) -> bool:
+        """Whether the owner has staged all of these."""
+        return all(
+            staged.is_of(one.tag, one.number, one.ranges, owner, self.secret) for one in parts
+        )
 
     def published(self, topic: str, application: str) -> Flow[int | None]:
         arguments.name(application, "application")
@@ -1019,9 +1042,13 @@ def sent_batch(answer: SentReply | Exception, durability: Durability) -> SentBat
     return SentBatch(total - duplicates, duplicates, durability, answer.placed)
 
 
-def staging_name(topic: str) -> str:
-    """The name of the topic where messages for this one are staged."""
-    return f"{topic}.staged"
+def not_staged(topic: str) -> InvalidRequest:
+    """What is said of parts that nobody who asks has staged here."""
+    return InvalidRequest(
+        f"what was to be had from stage({topic!r}, …) is not staged here for you: it was changed on the "
+        "way, another principal or an older version has staged it, or its topic was deleted and made "
+        "again; stage it again"
+    )
 
 
 def _body_bytes(batch: pa.RecordBatch) -> int:
@@ -1030,32 +1057,34 @@ def _body_bytes(batch: pa.RecordBatch) -> int:
     return total
 
 
-def check_publish(staged: Iterable[Staged], application: str, batch: int, run: str) -> list[Staged]:
+def check_publish(parts: Iterable[Staged], application: str, batch: int, run: str) -> list[Staged]:
     """What is to be published, if the rest can be."""
     arguments.name(application, "application")
     arguments.whole(batch, "batch", 0, limits.BATCH_MAX)
     if arguments.text(run, "run") != run:
         raise InvalidRequest(f"run may have at most {limits.REASON_CHARS_MAX} characters")
-    return list(staged)
+    return list(parts)
 
 
-def picks_of(topic: str, staged: Iterable[Any]) -> tuple[Pick, ...]:
+def picks_of(topic: str, parts: Iterable[Any]) -> tuple[Pick, ...]:
     """The places of staged messages."""
     ranges: dict[int, list[tuple[int, int]]] = {}
-    for one in staged:
-        if not isinstance(one, Staged) or one.topic != topic:
+    for one in parts:
+        if not isinstance(one, Staged) or one.topic != topic or not hasattr(one, "tag"):
             raise InvalidRequest(f"only what stage({topic!r}, …) has returned can be given here")
         for partition, start, end in one.ranges:
             if partition < 0 or not 0 <= start < end:
                 raise InvalidRequest(f"{start} to {end} of partition {partition} are no messages")
             ranges.setdefault(partition, []).append((start, end))
+    if any(_overlap(found) for found in ranges.values()):
+        raise InvalidRequest("staged messages are named twice; give each part once")
     return tuple(Pick(partition, _joined(found)) for partition, found in ranges.items())
 
 
-def together(topic: str, staged: list[Staged]) -> list[Staged]:
+def together(topic: str, given: list[Staged]) -> list[Staged]:
     """The same messages in fewer words: parts that follow each other, as those of a batch do, are one."""
     found: dict[int, list[Staged]] = {}
-    for one in staged:
+    for one in given:
         found.setdefault(one.number, []).append(one)
     made = []
     for number, parts in found.items():
@@ -1063,12 +1092,17 @@ def together(topic: str, staged: list[Staged]) -> list[Staged]:
             (pick.partition, *range_) for pick in picks_of(topic, parts) for range_ in pick.ranges
         )
         rows, nbytes = sum(one.rows for one in parts), sum(one.nbytes for one in parts)
-        made.append(Staged(topic, ranges, rows, nbytes, number))
+        tag = staged.joined(one.tag for one in parts)
+        made.append(Staged(topic, ranges, rows, nbytes, number, tag))
     return made
 
 
+def _overlap(ranges: list[tuple[int, int]]) -> bool:
+    return any(end > start for (_, end), (start, _) in pairwise(sorted(ranges)))
+
+
 def _joined(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """In order, with those joined that touch; those that overlap are not, for they are a mistake."""
+    """In order, with those joined that touch; none overlap."""
     made: list[tuple[int, int]] = []
     for start, end in sorted(ranges):
         touches = bool(made) and made[-1][1] == start

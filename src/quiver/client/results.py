@@ -1,7 +1,7 @@
 """What the API hands out: stored messages, deliveries, leased tables and confirmations."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
@@ -41,9 +41,11 @@ class SentBatch:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Messages that wait to be published: `ranges` of (partition, start, end) in `<topic>.staged`.
+    """Messages that wait to be published: `ranges` of (partition, start, end) where they are staged.
 
-    `nbytes` is the size of their bodies. `number` is that topic's: one that is made again has another.
+    `nbytes` is the size of their bodies. `number` says where that is: when the topic is deleted and made
+    again, it is another. Who has the `tag` can publish or drop them; over a node, only as the principal
+    that has staged them.
     """
 
     topic: str
@@ -51,6 +53,7 @@ class Staged:
     rows: int
     nbytes: int
     number: int
+    tag: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True)

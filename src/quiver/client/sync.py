@@ -348,7 +348,7 @@ class Queue:
     def stage(self, topic: str, messages: Any) -> Staged:
         """Store messages, as `send_batch` takes them, where nobody gets them before `publish`.
 
-        They wait in the topic `<topic>.staged`, for a day.
+        They wait for a day, and belong to who has what is returned.
 
         Args:
             topic: Its name. TopicNotFound if it is not there.

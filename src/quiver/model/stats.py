@@ -70,6 +70,7 @@ class TopicStats:
     arrived: int = (
         0  # messages that were added, in whatever way: sent, published, given up, redriven
     )
+    staged: int = 0  # messages that wait to be published; they are not part of the other figures
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,9 @@ RetryKind = Literal["fixed", "linear", "exponential"]
 Compression = Literal["lz4", "zstd"]
 
 STAGED_MS: Final = 1000 * limits.STAGED_SECONDS_MAX
+# Behind the name of a topic, the name of the one where its messages are staged. `arguments.name` allows
+# no "~", so nobody can ask for such a topic by name, and no user's topic is one.
+STAGING: Final = "~staged"
 GOLDEN: Final = 0x9E3779B97F4A7C15
 MASK: Final = 0xFFFFFFFFFFFFFFFF
 
@@ -147,6 +150,21 @@ _ARGUMENTS: Final = {"dedup_window_ms": "dedup_window", "split_keys": "partition
 def argument_of(name: str) -> str:
     """What users call a field of the policy."""
     return _ARGUMENTS.get(name, name)
+
+
+def staging_name(topic: str) -> str:
+    """The name of the topic where messages for this one are staged."""
+    return topic + STAGING
+
+
+def is_staging(name: str) -> bool:
+    """Whether it is a topic where messages are staged."""
+    return name.endswith(STAGING)
+
+
+def staged_for(name: str) -> str:
+    """The topic that messages of this one belong to: the one they are staged for, or itself."""
+    return name.removesuffix(STAGING)
 
 
 def differences(one: TopicPolicy, other: TopicPolicy) -> list[str]:

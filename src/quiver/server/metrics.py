@@ -109,6 +109,8 @@ OF_TOPIC: Final = (
               "Messages that can be read, settled or not."),
     _of_topic("quiver_topic_stored_bytes", "gauge", "stored_bytes",
               "Bytes of these messages, and of removed ones that still are in the same batch."),
+    _of_topic("quiver_topic_staged_messages", "gauge", "staged",
+              "Messages that wait to be published; no other figure counts them."),
     _of_topic("quiver_topic_oldest_age_seconds", "gauge", "oldest_age",
               "Age of the oldest unsettled message."),
     _of_topic("quiver_topic_partitions", "gauge", "partitions", "Partitions of the topic."),

@@ -75,7 +75,7 @@ class NodeTarget:
     full_seconds: float
 
     def stage(self, batches: Iterator[pa.RecordBatch]) -> list[Staged]:
-        """Store rows in `<topic>.staged`."""
+        """Store rows at the node."""
         return staged(connections.node(self.url), self.topic, batches)
 
     def publish(self, parts: list[Staged], application: str, batch: int, run: str) -> Published:
@@ -93,7 +93,7 @@ class NodeTarget:
             time.sleep(limits.SPARK_POLL_SECONDS)
 
     def drop(self, parts: list[Staged]) -> None:
-        """Drop what is still in `<topic>.staged`."""
+        """Drop what is still staged."""
         connections.node(self.url).unstage(self.topic, parts)
 
 

@@ -267,7 +267,8 @@ class RemoteFlows(Flows):
 
     # -- staging -----------------------------------------------------------------------------------
 
-    def stage_packed(self, topic: str, batch: pa.RecordBatch) -> Flow[Staged]:
+    def stage_packed(self, topic: str, batch: pa.RecordBatch, owner: str = "") -> Flow[Staged]:
+        # The node knows whose they are.
         # Once more may stage them twice; what nobody publishes goes by itself.
         request = Request(
             "POST", _topic(topic) + "/staged", _stream(batch), {"content-type": wire.ARROW},
@@ -277,9 +278,15 @@ class RemoteFlows(Flows):
         return staged
 
     def publish(
-        self, topic: str, staged: Iterable[Staged], application: str, batch: int, run: str
+        self,
+        topic: str,
+        parts: Iterable[Staged],
+        application: str,
+        batch: int,
+        run: str,
+        owner: str = "",
     ) -> Flow[Published]:
-        found = check_publish(staged, application, batch, run)
+        found = check_publish(parts, application, batch, run)
         picks_of(topic, found)  # they can be published
         body = {
             "staged": together(topic, found), "application": application, "batch": batch, "run": run,
@@ -287,8 +294,8 @@ class RemoteFlows(Flows):
         path = _topic(topic) + "/publish"
         return (yield from self._ask("POST", path, Published, body, repeat=True))
 
-    def unstage(self, topic: str, staged: Iterable[Staged]) -> Flow[int]:
-        found = list(staged)
+    def unstage(self, topic: str, parts: Iterable[Staged], owner: str = "") -> Flow[int]:
+        found = list(parts)
         picks_of(topic, found)
         body = {"staged": together(topic, found)}
         return (yield from self._count("POST", _topic(topic) + "/unstage", body, repeat=True))

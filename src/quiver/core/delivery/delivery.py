@@ -89,7 +89,16 @@ from quiver.model.replies import (
     Transacted,
 )
 from quiver.model.stats import TopicStats
-from quiver.model.topic import ALTERABLE, Guarantee, TopicPolicy, differences, how_to_change
+from quiver.model.topic import (
+    ALTERABLE,
+    Guarantee,
+    TopicPolicy,
+    differences,
+    how_to_change,
+    is_staging,
+    staged_for,
+    staging_name,
+)
 
 LEASE, LIFE, SESSION = 0, 1, 2
 Timer = tuple[int, int, int, int, int, int]  # when_ms, kind, topic, and three numbers of the kind
@@ -312,7 +321,11 @@ class Delivery:
 
     def stats(self, topic: int, now_ms: int) -> TopicStats:
         """A topic as numbers."""
-        return self._topic(topic).stats(max(now_ms, self.now_ms))
+        found = self._topic(topic).stats(max(now_ms, self.now_ms))
+        staging = self.names.get(staging_name(found.topic))
+        if staging is None:
+            return found
+        return replace(found, staged=self.topics[staging].unsettled())
 
     def check(self) -> None:
         """Every invariant; tests and simulations call it after each step."""
@@ -338,6 +351,8 @@ class Delivery:
                     + how_to_change(differences(known, command.policy))
                 )
             return TopicCreated(number, fresh=False)
+        if is_staging(command.name):
+            self.topic_named(staged_for(command.name))
         if len(self.topics) >= limits.TOPICS_MAX:
             raise LimitExceeded(f"there are {limits.TOPICS_MAX} topics already; delete some")
         topic = self._make_topic(command.name, command.policy)
@@ -373,9 +388,11 @@ class Delivery:
 
     def _on_delete_topic(self, command: DeleteTopic) -> Reply:
         topic = self._topic(command.topic)
-        del self.topics[topic.number], self.names[topic.name]
-        topic.ledger.add(Event.TOPIC_DELETED, topic.name, -1, 0, 0)
-        self._wake(topic)
+        for name in (topic.name, staging_name(topic.name)):
+            if name in self.names:
+                gone = self.topics.pop(self.names.pop(name))
+                gone.ledger.add(Event.TOPIC_DELETED, name, -1, 0, 0)
+                self._wake(gone)
         return Done()
 
     def _topic(self, number: int) -> Topic:

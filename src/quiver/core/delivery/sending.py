@@ -178,13 +178,12 @@ def check_published(topic: Topic, staged: Topic, command: Publish, rows: int) ->
     wanted = sum(end - start for pick in command.picks for start, end in pick.ranges)
     if rows != wanted:
         raise InvalidRequest(
-            f"{wanted - rows:,} of {wanted:,} staged messages are no longer in {staged.name!r}: they "
-            "were published, dropped for their age or named twice; stage them again"
+            f"{wanted - rows:,} of {wanted:,} staged messages are no longer there: they were published, "
+            "dropped for their age or named twice; stage them again"
         )
     if not staged.policy.places_like(topic.policy):
         raise InvalidRequest(
-            f"topic {staged.name!r} has other partitions than {topic.name!r}; delete {staged.name!r}, "
-            "and stage again"
+            f"topic {topic.name!r} has other partitions than these were staged for; stage them again"
         )
     limit = topic.policy.max_backlog
     if limit is not None and rows > limit:

@@ -12,6 +12,7 @@ from quiver.client.questions import ask
 from quiver.client.remote import wire
 from quiver.client.sql import Sql
 from quiver.errors import InvalidRequest, LimitExceeded
+from quiver.model.topic import staged_for
 from quiver.server.api.endpoint import Call, Stream, written
 from quiver.server.auth import EVERY_TOPIC
 from quiver.server.requests import until_gone
@@ -40,7 +41,7 @@ async def trace(call: Call) -> Any:
     message = call.name("message")
     story = await call.queue.trace(message)
     topics = story["topic"].unique().to_pylist()
-    readable = [topic for topic in topics if call.principal.may("read", topic)]
+    readable = [topic for topic in topics if call.principal.may("read", staged_for(topic))]
     if not readable:
         raise untold(message)
     if len(readable) < len(topics):

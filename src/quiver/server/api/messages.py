@@ -98,16 +98,18 @@ async def open_producer(call: Call) -> ProducerOpened:
 
 
 async def stage(call: Call, body: wire.MessagesIn | None) -> Staged:
-    return await run(call.flows.stage_packed(call.topic, await _batch_of(call, body)))
+    batch = await _batch_of(call, body)
+    return await run(call.flows.stage_packed(call.topic, batch, call.principal.name))
 
 
 async def publish(call: Call, body: wire.PublishIn) -> Published:
-    fields = body.staged, body.application, body.batch, body.run
+    fields = body.staged, body.application, body.batch, body.run, call.principal.name
     return await run(call.flows.publish(call.topic, *fields))
 
 
 async def unstage(call: Call, body: wire.StagedIn) -> wire.Count:
-    return wire.Count(count=await run(call.flows.unstage(call.topic, body.staged)))
+    flow = call.flows.unstage(call.topic, body.staged, call.principal.name)
+    return wire.Count(count=await run(flow))
 
 
 async def published(call: Call) -> wire.ApplicationOut:
