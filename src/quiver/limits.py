@@ -164,6 +164,9 @@ ALLOCATOR_MAP_BYTES: Final = (
     32 * MIB
 )  # larger buffers go back to the system as soon as they are free
 ALLOCATOR_KEEP_BYTES: Final = 64 * MIB  # of smaller ones, so much is kept for the next requests
+ALLOCATOR_QUIET_SECONDS: Final = (
+    5.0  # without more than that in flight; then all that is free goes back
+)
 REQUEST_ID_CHARS_MAX: Final = 128  # of a client's own X-Request-Id; longer ones are replaced
 
 # -- the native door -------------------------------------------------------------------------------

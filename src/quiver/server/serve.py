@@ -92,6 +92,7 @@ class Node:
         self._questions = Questions(config.bounds.sql_queries, config.bounds.sql_seconds)
         self._traffic = Traffic(possible(config.bounds))
         self._metrics.watch_connections(lambda: self._traffic.connections)
+        self._slack = memory.Slack(self._traffic)
         self._state = ServerState()
         self._ending = asyncio.Event()
         self._failure: BaseException | None = None
@@ -175,6 +176,7 @@ class Node:
         watchdog_seconds = systemd.watchdog_seconds()
         if watchdog_seconds is not None:
             yield every(watchdog_seconds, self._reassure)
+        yield every(TICK_SECONDS, self._give_memory_back)
 
     async def _look(self) -> None:
         self._date()
@@ -184,6 +186,11 @@ class Node:
         now = asyncio.get_running_loop().time()
         for connection in list(self._state.connections):
             connection.sweep(now)  # type: ignore[union-attr]  # they are all ours
+
+    async def _give_memory_back(self) -> None:
+        if self._slack.is_due(asyncio.get_running_loop().time()):
+            await asyncio.to_thread(memory.give_back)
+            self._slack.gave_back()
 
     async def _reassure(self) -> None:
         """Tell systemd that all is well, if it is."""
