@@ -126,6 +126,8 @@ BODY_SECONDS_MAX: Final = 600.0  # for all of a body, however lively it is
 BODY_FREE_BYTES: Final = 32 * KIB  # of a body do not count as in flight: acks get through always
 BODY_AHEAD_BYTES: Final = 256 * KIB  # of a body are read before somebody has asked for it
 ANSWER_PAUSE_SECONDS_MAX: Final = 30.0  # in which a client reads nothing of its answer
+ANSWER_BYTES_PER_SECOND_MIN: Final = 4 * KIB  # an answer that is read more slowly is cut, after one
+# such pause that everybody is granted
 LINGER_SECONDS_MAX: Final = 2.0  # a body that was refused may go on so long, so that its sender
 # comes to read the answer
 ACCEPT_PAUSE_SECONDS: Final = 0.1  # after a connection that could not be accepted

@@ -1,5 +1,6 @@
-"""`quiver serve` with a few routes more, for what lies before the doors."""
+"""`quiver serve` with a few routes more, for what lies before the doors; `TEST_LIMITS` sets limits."""
 
+import json
 import os
 from collections.abc import AsyncIterator
 from typing import Any
@@ -8,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from quiver import limits
 from quiver.cli import main
 from quiver.client.aio import AsyncQueue
 from quiver.server import app as app_module
@@ -69,6 +71,7 @@ def make_app(context: Any, *more: Any) -> Any:
 
 
 vars(serve)["make_app"] = make_app
+vars(limits).update(json.loads(os.environ.get("TEST_LIMITS", "{}")))
 
 if __name__ == "__main__":
     main()

@@ -10,7 +10,7 @@ What a connection is doing on the side it reads from:
       └───────────────────────────── the answer is written ─────────────────────┘
 
 A client that stops in HEAD or BODY is told so (408) and cut; one in IDLE is closed; one that does not
-read its answer is cut without a word. In DONE it is our turn, and there is no deadline.
+read its answer, or only trickles, is cut without a word. In DONE it is our turn, and there is no deadline.
 
 Answers come in the order of requests. What we refuse by ourselves waits for those before it: a client
 would take the refusal for the answer to a request that was served, and might repeat that.
@@ -67,6 +67,8 @@ class Connection(HttpToolsProtocol):
         self._refusal: bytes | None = None  # the last that we say; then nothing is read any more
         self._unsent = 0  # when the client last read of its answer, and what the traffic counts
         self._unsent_until = inf
+        self._full_since = inf  # when there was too much to write, and how much that was
+        self._full_bytes = 0
 
     # -- the connection ----------------------------------------------------------------------------
 
@@ -95,11 +97,15 @@ class Connection(HttpToolsProtocol):
             self._unsent_until = inf
         elif unsent < self._unsent or self._unsent_until == inf:
             self._unsent_until = now + self._bounds.answer_pause_seconds
-        elif now >= self._unsent_until:
+        elif now >= self._unsent_until or self._is_read_too_slowly(unsent, now):
             self.transport.abort()
         self._count_unsent(unsent)
         if now >= self._deadline and not self.flow.read_paused and not self.transport.is_closing():
             self._cut()
+
+    def _is_read_too_slowly(self, unsent: int, now: float) -> bool:
+        granted = (self._full_bytes - unsent) / limits.ANSWER_BYTES_PER_SECOND_MIN
+        return now >= self._full_since + self._bounds.answer_pause_seconds + granted
 
     def _count_unsent(self, nbytes: int) -> None:
         self._traffic.bytes += nbytes - self._unsent
@@ -117,9 +123,11 @@ class Connection(HttpToolsProtocol):
     def pause_writing(self) -> None:
         super().pause_writing()
         self._count_unsent(self.transport.get_write_buffer_size())
+        self._full_since, self._full_bytes = self.loop.time(), self._unsent
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._full_since = inf
         self._count_unsent(self.transport.get_write_buffer_size())
 
     # -- reading -----------------------------------------------------------------------------------
