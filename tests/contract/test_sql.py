@@ -97,6 +97,8 @@ def test_text_and_json_are_null_where_the_body_is_neither(queue):
         "not " * 20_000 + "true",
         "\ud800",
         "x" * (limits.SQL_CHARS_MAX + 1),
+        "json" + ".a" * limits.SQL_PATH_NAMES_MAX + " = 1",
+        "(" * 101 + "true" + ")" * 101,
     ],
 )
 def test_what_is_not_one_condition_is_refused_before_anything_moves(failing, where):

@@ -120,6 +120,7 @@ def test_the_unit_says_what_a_node_needs():
     assert told["Restart"] == "on-failure"
     assert told["ExecStart"].endswith("quiver serve --config /etc/quiver/node.toml")
     assert int(told["TimeoutStopSec"]) > limits.DRAIN_SECONDS_MAX + limits.CLOSE_SECONDS_MAX
+    assert told["OOMPolicy"] == "continue"  # or the end of a process for SQL would be the node's
     assert int(told["LimitNOFILE"]) > limits.CONNECTIONS_MAX
     assert load(DEPLOY / "node.toml", {}).data.is_relative_to("/var/lib/" + told["StateDirectory"])
 
