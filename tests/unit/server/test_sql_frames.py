@@ -41,6 +41,7 @@ def test_a_table_without_rows_is_a_table(pair):
     here, there = pair
     frames.write(here, Reply(), pa.table({"n": pa.array([], pa.int64())}))
     _, table = frames.read(there, Reply, 10_000)
+    assert table is not None
     assert table.schema == pa.schema({"n": pa.int64()})
 
 
