@@ -11,7 +11,7 @@ from quiver.spark import session
 def test_without_spark_the_demo_says_what_is_skipped_and_why(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(session, "find_spec", lambda name: None)
     analysis = Analyst(tmp_path, Screen(quiet=False)).work(["order-1"])
-    assert analysis.skipped == "this needs Spark: pip install 'quiver-mq[spark]'"
+    assert analysis.skipped == "this needs Spark: pip install '.[spark]' in a clone of Quiver"
     assert analysis.problems == []
     said = " ".join(capsys.readouterr().out.split())
     assert "the pipeline and the report are skipped: this needs Spark: pip install" in said

@@ -53,7 +53,7 @@ class Lives:
         return Evidence(
             spark.read.parquet(str(path / "ledger.parquet")),
             spark.read.parquet(str(path / "messages.parquet")),
-            self.policies, self.stats, 2**60,
+            self.policies, self.stats, max(row["time"] for row in self.rows), 2**60,
         )  # fmt: skip
 
 

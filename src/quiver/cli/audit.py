@@ -28,7 +28,7 @@ EPILOG = epilog(
     ],
     "It looks for messages that were lost, duplicated, reordered or leased to two at a time, in the "
     "ledger and in what the topics hold. Exit code 0: there are none; 1: there are.",
-    'Needs: pip install "quiver-mq[spark]", or in a clone: pip install ".[spark]"',
+    'Needs Spark: pip install ".[spark]" in a clone of Quiver.',
 )
 
 

@@ -201,7 +201,7 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
     ),
     "unsupported": (
         "Nothing is wrong with the data; this version of Quiver is too old to read it.",
-        "Use the newer Quiver that wrote it, or upgrade: pip install --upgrade quiver-mq",
+        "Use the newer Quiver that wrote it, or install a newer one",
     ),
     "unreadable": (
         "The operating system does not let us read the file, so nothing can be said about it: it may "

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from quiver.errors import InvalidRequest, StorageError
+from quiver.model import units
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
 WIDE: Final = 2_000  # columns of a "terminal" that is a file: nothing is cut
-MINUTE: Final = 60
-HOUR: Final = 3_600
-DAY: Final = 86_400
 
 
 @cache
@@ -110,33 +108,8 @@ def count(number: int, noun: str, nouns: str | None = None) -> str:
     return f"{number:,} {noun if number == 1 else nouns or noun + 's'}"
 
 
-def size(nbytes: float) -> str:
-    """Bytes as people read them: 999 B, 1.2 kB, 3.4 MB."""
-    if nbytes < 1000:
-        return f"{nbytes:.0f} B"
-    for unit in ("kB", "MB", "GB"):
-        nbytes /= 1000
-        if nbytes < 999.95:
-            return f"{nbytes:.1f} {unit}"
-    return f"{nbytes / 1000:.1f} TB"
-
-
-def duration(seconds: float) -> str:
-    """A time span in its two largest units: 20ms, 0.3s, 12s, 4m 12s, 3d 2h."""
-    if 0 < seconds < 0.1:
-        return f"{max(round(seconds * 1000), 1)}ms"
-    if seconds < 10:
-        return f"{max(seconds, 0):.1f}s".replace(".0s", "s")
-    whole = round(seconds)
-    if whole < MINUTE:
-        return f"{whole}s"
-    for unit, name, lower, lower_name in (
-        (DAY, "d", HOUR, "h"), (HOUR, "h", MINUTE, "m"), (MINUTE, "m", 1, "s"),
-    ):  # fmt: skip
-        if whole >= unit:
-            rest = whole % unit // lower
-            return f"{whole // unit}{name}" + (f" {rest}{lower_name}" if rest else "")
-    return f"{whole}s"
+size = units.size
+duration = units.duration
 
 
 def age(seconds: float) -> str:

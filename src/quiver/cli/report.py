@@ -23,7 +23,7 @@ EPILOG = epilog(
     ],
     "It writes index.html, which needs nothing but a browser, and tables/*.parquet, and prints a summary. "
     "The audit's findings are in it; for an exit code, use quiver audit.",
-    'Needs: pip install "quiver-mq[spark]", or in a clone: pip install ".[spark]"',
+    'Needs Spark: pip install ".[spark]" in a clone of Quiver.',
 )
 
 
@@ -83,6 +83,8 @@ def _check_place(out: Path, data: Path, *, yes: bool) -> None:
 
 
 def _summary(made: "Report") -> None:
+    from quiver.spark.analytics.page import unattended
+
     columns = ("messages", "p50", "p99", "lag", "arrivals/s", "capacity/s")
     table = output.table("topic", "group", *columns, numbers=columns)
     for row in _groups(made):
@@ -97,6 +99,8 @@ def _summary(made: "Report") -> None:
             f"{output.count(cause['messages'], 'message')} of {cause['topic']} {what}: "
             f"{output.visible(cause['cause']) or 'no reason given'}"
         )
+    for sentence in unattended(made.tables):
+        output.say(output.visible(sentence), "red")
     findings = made.tables["findings"].num_rows
     if findings:
         output.say(f"The audit found {output.count(findings, 'fault')}: see quiver audit.", "red")
@@ -126,6 +130,10 @@ def _figures(made: "Report") -> dict[str, Any]:
         "first": made.first.isoformat() if made.first else None,
         "last": made.last.isoformat() if made.last else None,
         "groups": _groups(made),
+        "unattended": [
+            {name: row[name] for name in ("topic", "group", "ready", "oldest_age", "paused")}
+            for row in made.tables["unattended"].to_pylist()
+        ],
         "findings": made.tables["findings"].num_rows,
     }
 

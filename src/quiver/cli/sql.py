@@ -33,8 +33,8 @@ EPILOG = epilog(
     "priority, created_at, deliver_at, expires_at, dedup_id, pending, and for dead letters "
     "origin_topic, origin_partition, origin_offset, origin_group, attempts, reason, dead_at.",
     "What happened to messages is the table ledger, with the columns that `quiver ledger` prints.",
-    "It is one SELECT in the dialect of DuckDB, and can only read. Needs: pip install "
-    '"quiver-mq[sql]", or in a clone: pip install ".[sql]"',
+    "It is one SELECT in the dialect of DuckDB, and can only read. "
+    'Needs DuckDB: pip install ".[sql]" in a clone of Quiver.',
 )
 
 

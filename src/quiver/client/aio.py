@@ -462,7 +462,7 @@ class AsyncQueue:
         return {number: (starts[number], ends[number]) for number in starts}
 
     async def sql(self, query: str) -> pa.Table:
-        """The answer to one SELECT over topics, as an Arrow table. Needs `quiver-mq[sql]`."""
+        """The answer to one SELECT over topics, as an Arrow table. Needs the extra `sql`."""
         return await run(ask(self._flows, query))
 
     # -- the ledger --------------------------------------------------------------------------------

@@ -77,8 +77,7 @@ JSON_HINT: Final = "json.name is JSON; as text, to compare it with text, it is j
 NO_SELECT: Final = "the query is not one SELECT"
 
 NO_DUCKDB: Final = (
-    'SQL needs DuckDB, which is not installed: pip install "quiver-mq[sql]", or in a clone of '
-    'Quiver: pip install ".[sql]"'
+    'SQL needs DuckDB, which is not installed: pip install ".[sql]" in a clone of Quiver'
 )
 
 Name: TypeAlias = tuple[str, ...]  # of a table, in the parts in which a query has written it

@@ -618,7 +618,7 @@ class Queue:
         return {number: (starts[number], ends[number]) for number in starts}
 
     def sql(self, query: str) -> pa.Table:
-        """The answer to one SELECT over topics, as an Arrow table. Needs `quiver-mq[sql]`.
+        """The answer to one SELECT over topics, as an Arrow table. Needs the extra `sql`.
 
         Args:
             query: One SELECT of at most 100,000 characters; topics are its tables.

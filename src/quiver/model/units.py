@@ -115,6 +115,35 @@ def timestamp_ms(value: Moment, name: str) -> int:
     return since
 
 
+def size(nbytes: float) -> str:
+    """Bytes as people read them: 999 B, 1.2 kB, 3.4 MB."""
+    if nbytes < 1000:
+        return f"{nbytes:.0f} B"
+    for unit in ("kB", "MB", "GB"):
+        nbytes /= 1000
+        if nbytes < 999.95:
+            return f"{nbytes:.1f} {unit}"
+    return f"{nbytes / 1000:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """A time span in its two largest units: 20ms, 0.3s, 12s, 4m 12s, 3d 2h."""
+    if 0 < seconds < 0.1:
+        return f"{max(round(seconds * 1000), 1)}ms"
+    if seconds < 10:
+        return f"{max(seconds, 0):.1f}s".replace(".0s", "s")
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    for unit, name, lower, lower_name in (
+        (86_400, "d", 3_600, "h"), (3_600, "h", 60, "m"), (60, "m", 1, "s"),
+    ):  # fmt: skip
+        if whole >= unit:
+            rest = whole % unit // lower
+            return f"{whole // unit}{name}" + (f" {rest}{lower_name}" if rest else "")
+    return f"{whole}s"
+
+
 def _quantity(text: str, name: str, units: dict[str, float], kinds: str) -> tuple[str, str]:
     found = _QUANTITY.fullmatch(text)
     if found is None or found[2].lower() not in units:

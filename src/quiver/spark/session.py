@@ -74,4 +74,4 @@ def _quieted(settings: Mapping[str, str]) -> dict[str, str]:
 def demand_pyspark() -> None:
     """Say how to get Spark if it is not installed."""
     if find_spec("pyspark") is None:
-        raise ExtraMissing("this needs Spark: pip install 'quiver-mq[spark]'")
+        raise ExtraMissing("this needs Spark: pip install '.[spark]' in a clone of Quiver")

@@ -7,7 +7,7 @@ have an ending in the ledger by then: whatever ended it happened before history 
 
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -45,6 +45,7 @@ class Evidence:
     messages: "DataFrame"  # all that are stored: topic, partition, offset, key, nbytes
     policies: "dict[str, TopicPolicy]"  # of the topics whose messages these are
     stats: "dict[str, TopicStats]"
+    when: datetime  # by the queue's clock
     complete_until: int  # `messages` lacks nothing that came up to this entry, unless it had an end
 
     @cached_property
@@ -73,6 +74,7 @@ def gather(spark: "SparkSession", queue: "Queue", into: Path) -> Evidence:
         spark.read.parquet(str(into / "messages.parquet")),
         policies,
         stats,
+        datetime.fromtimestamp(queue._flows.now_ms() / 1000, UTC),
         last,
     )
 

@@ -24,6 +24,7 @@ FLOW: Final = ("sent", "published", "redriven", "leased", "delivered", "acked", 
 TOP: Final = 20  # keys of a topic
 WORST: Final = 100  # poison messages
 POISON_FAILURES: Final = 3
+IDLE_SECONDS: Final = 60  # without a delivery, while messages are ready: nobody works there
 REASON_CHARS: Final = 200
 # What differs between two failures of one kind, and what stands for it; in this order.
 VARYING: Final = (
@@ -59,6 +60,7 @@ def figures(
         "poison": _poison(stayed, start, end),
         "cost": _cost(chosen, served, evidence),
         "forecast": _forecast(waiting, evidence),
+        "unattended": _unattended(evidence),
     }
 
 
@@ -292,4 +294,29 @@ def _forecast(waiting: "DataFrame", evidence: Evidence) -> "DataFrame":
             "saturated_in", f.when((f.col("trend") > 0) & (spare > 0), spare / f.col("trend"))
         )
         .orderBy("topic", "group")
+    )
+
+
+def _unattended(evidence: Evidence) -> "DataFrame":
+    """Groups with messages that are ready, of which nobody holds one or has taken one lately or ever."""
+    idle = [
+        (topic, group.group, group.ready, group.lag, group.oldest_age, group.paused, group.delivered > 0,
+         evidence.policies[topic].ledger)
+        for topic, stats in evidence.stats.items()
+        for group in stats.groups.values()
+        if group.ready and not group.in_flight
+    ]  # fmt: skip
+    ledger = evidence.ledger
+    groups = ledger.sparkSession.createDataFrame(
+        idle,
+        "topic string, group string, ready bigint, lag bigint, oldest_age double, paused boolean, "
+        "_ever boolean, _known boolean",
+    )
+    taken = ledger.where(f.col("event").isin(*pieces.TAKEN)).groupBy("topic", "group")
+    rows = groups.join(taken.agg(f.max("time").alias("last_taken")), ["topic", "group"], "left")
+    since = f.lit(evidence.when) - f.make_dt_interval(secs=f.lit(IDLE_SECONDS))
+    # The ledger forgets, or is off: then a group that had something once may have it now.
+    lately = f.coalesce(f.col("last_taken") > since, f.col("_ever") & ~f.col("_known"))
+    return (
+        rows.where(~lately).drop("_ever", "_known").orderBy(f.desc("oldest_age"), "topic", "group")
     )

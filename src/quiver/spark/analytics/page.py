@@ -1,30 +1,35 @@
 """The page of a report: plots and tables in one file, without scripts, that loads nothing."""
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from html import escape
 from typing import Any, Final
 
 import pyarrow as pa
 
+from quiver.model.units import duration, size
+
 ROWS_SHOWN: Final = 25  # of a table; its Parquet file has all
 CHARS_SHOWN: Final = 120
 TEXT_CHARS: Final = 40  # a column with longer ones may be broken into lines
 SECTIONS: Final = (  # the plot and the table of that name, a title, and what they say
+    ("unattended", "Groups that nobody works for",
+     "Messages are ready, no consumer holds one, and none has come for a minute or ever. Start one, or "
+     "delete the group: what it has not settled is kept for it."),
     ("findings", "Correctness",
      "Lost, duplicated, reordered and double-leased messages. There should be none."),
     ("forecast", "Capacity",
      "Arrivals a second; the most that a group got done in a window that began with work waiting; and "
-     "the seconds until the backlog is drained, or full, or until arrivals reach capacity."),
+     "how long until the backlog is drained, or full, or until arrivals reach capacity, as things go."),
     ("throughput", "Throughput", "Messages that came in, and that were acked, a second."),
     ("latency", "Latency",
-     "Seconds from the arrival of a message to its ack, for what was acked in each window."),
+     "From the arrival of a message to its ack, for what was acked in each window."),
     ("waiting", "Lag", "Messages that a group had not settled at the end of each window."),
     ("little", "Little's law",
      "The average number of messages that were there, and arrivals times stay, for each window. Points "
      "on the line are windows in which as much came as went."),
-    ("service", "Service times", "Seconds from a lease to its end, by how it ended."),
+    ("service", "Service times", "From a lease to its end, by how it ended."),
     ("service_times", "Distribution of service times", "The share of leases that took so long."),
     ("causes", "Why messages fail",
      "Reasons of failures; what differs between alike ones is left out."),
@@ -34,6 +39,17 @@ SECTIONS: Final = (  # the plot and the table of that name, a title, and what th
     ("cost", "Cost",
      "Deliveries, workers' time (and what of it ended without an ack) and room, by topic."),
 )  # fmt: skip
+IN_SECONDS: Final = ("p50", "p90", "p99", "max", "total", "oldest_age", "worker_seconds",
+                     "wasted_seconds", "drained_in", "full_in", "saturated_in")  # fmt: skip
+UNITS: Final[dict[str, Callable[[float], str]]] = {  # how the figures of a column are said
+    **dict.fromkeys(IN_SECONDS, duration),
+    **dict.fromkeys(("nbytes", "stored_bytes"), size),
+    **dict.fromkeys(("arrivals", "capacity", "latest"), lambda rate: f"{_number(rate)}/s"),
+    **dict.fromkeys(("share", "utilisation"), lambda share: f"{share:.0%}"),
+    "trend": lambda growth: f"{'+' if growth > 0 else ''}{_number(3_600 * growth)}/s an hour",
+}
+HEADS: Final = {"worker_seconds": "worker time", "wasted_seconds": "wasted time", "nbytes": "size",
+                "stored_bytes": "stored size"}  # fmt: skip
 PLOTS_ONLY: Final = ("throughput", "latency", "waiting", "service_times")
 STYLE: Final = """
 body{font:15px/1.5 system-ui,sans-serif;color:#1a202c;background:#f7fafc;margin:0}
@@ -63,12 +79,24 @@ def page(
     span = f"{_cell(first)} to {_cell(last)} (UTC)" if first else "Nothing has happened."
     wrong = tables["findings"].num_rows
     verdict = f"The audit found {wrong:,} faults." if wrong else "The audit found nothing wrong."
+    said = [(verdict, "bad" if wrong else "good"), *((one, "bad") for one in unattended(tables))]
+    head = "".join(f'<p class="{kind}"><b>{escape(text)}</b></p>' for text, kind in said)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>Quiver report</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>'
-        f"<main><h1>Quiver report</h1><p>{span}</p>"
-        f'<p class="{"bad" if wrong else "good"}"><b>{verdict}</b></p>{sections}</main></body></html>\n'
+        f"<main><h1>Quiver report</h1><p>{span}</p>{head}{sections}</main></body></html>\n"
     )
+
+
+def unattended(tables: Mapping[str, pa.Table]) -> list[str]:
+    """A sentence about each group that nobody works for."""
+    return [
+        f"Nobody works for group {row['group']} of {row['topic']}"
+        f"{', which is paused' if row['paused'] else ''}: {row['ready']:,} "
+        f"{'message waits' if row['ready'] == 1 else 'messages wait, the oldest'} for "
+        f"{duration(row['oldest_age'])}."
+        for row in tables["unattended"].to_pylist()
+    ]
 
 
 def _section(title: str, text: str, plot: bytes | None, table: pa.Table | None) -> str:
@@ -90,11 +118,14 @@ def _table(table: pa.Table) -> Iterator[str]:
     ]
     kinds = {name: _kind(table.schema.field(name).type, table[name]) for name in names}
     head = "".join(
-        f'<th class="{kinds[name]}">{escape(name.replace("_", " "))}</th>' for name in names
+        f'<th class="{kinds[name]}">{escape(HEADS.get(name, name.replace("_", " ")))}</th>'
+        for name in names
     )
     yield f'<div class="wide"><table><tr>{head}</tr>'
     for row in table.slice(0, ROWS_SHOWN).to_pylist():
-        cells = "".join(f'<td class="{kinds[name]}">{_cell(row[name])}</td>' for name in names)
+        cells = "".join(
+            f'<td class="{kinds[name]}">{_cell(row[name], UNITS.get(name))}</td>' for name in names
+        )
         yield f"<tr>{cells}</tr>"
     yield "</table></div>"
     if table.num_rows > ROWS_SHOWN:
@@ -111,12 +142,20 @@ def _kind(type_: pa.DataType, values: pa.ChunkedArray) -> str:
     return ""
 
 
-def _cell(value: Any) -> str:
+def _number(value: float) -> str:
+    return f"{value:,.3g}" if abs(value) < 1_000 else f"{value:,.0f}"
+
+
+def _cell(value: Any, said: Callable[[float], str] | None = None) -> str:
+    if said is not None and isinstance(value, int | float):
+        return said(value)
     match value:
         case None:
             return "-"
+        case bool():
+            return "yes" if value else "no"
         case float():
-            return f"{value:,.3g}" if abs(value) < 1_000 else f"{value:,.0f}"
+            return _number(value)
         case int():
             return f"{value:,}"
         case datetime():
