@@ -7,6 +7,7 @@ node's application between the two, behind a real socket.
 """
 
 import asyncio
+import atexit
 import socket
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -192,6 +193,7 @@ class NodeThread:
     def start(self) -> None:
         """Once for all tests, with all the threads it will ever have."""
         workers = ThreadPoolExecutor(NODE_WORKERS, thread_name_prefix="contract-worker")
+        atexit.register(self._questions.close)
         askers = self._questions._threads
         for pool, size in ((workers, NODE_WORKERS), (askers, 2 * limits.SQL_QUERIES_MAX)):
             ready = Barrier(size + 1)

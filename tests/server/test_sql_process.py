@@ -191,6 +191,10 @@ def test_processes_end_with_a_node_that_is_killed(mortal: Node):
         pid = busy(mortal)
         mortal.kill()
         until(lambda: has_ended(pid))
+    (left,) = room(mortal)
+    mortal.restart()
+    one(mortal)
+    assert left not in room(mortal), "its temporary files are removed by the next one"
 
 
 def test_processes_end_with_a_node_that_stops(mortal: Node):

@@ -1,13 +1,16 @@
 """A process for SQL as the node sees it: started, asked, and ended whatever it is doing."""
 
+import fcntl
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, gettempdir
 from threading import Lock
 from typing import Any, Final
 
@@ -25,6 +28,7 @@ from quiver.errors import (
 )
 from quiver.server.sql import frames
 
+SPILL: Final = "quiver-node-sql-"  # how directories for temporary files begin
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 KNOWN: Final[dict[str, type[QuiverError]]] = {
     error.code: error for error in (ExtraMissing, InvalidRequest, LimitExceeded, QueryFailed)
@@ -57,8 +61,10 @@ class SqlProcess:
             self._channel.settimeout(None)
 
     def _open(self) -> None:
-        spill = TemporaryDirectory(prefix="quiver-sql-", ignore_cleanup_errors=True)
+        remove_what_is_left()
+        spill = TemporaryDirectory(prefix=SPILL, ignore_cleanup_errors=True)
         self._held.enter_context(spill)
+        self._held.enter_context(locked(Path(spill.name)))
         self._channel, theirs = socket.socketpair()
         self._held.callback(self._channel.close)
         watched, lifeline = os.pipe()
@@ -150,6 +156,24 @@ class SqlProcess:
             f"the process of the query ended with {name}; the node goes on. Ask in another way, and "
             "about less at once"
         )
+
+
+def remove_what_is_left() -> None:
+    """Remove the temporary files of nodes that were killed: their locks have gone with them."""
+    for path in Path(gettempdir()).glob(f"{SPILL}*"):
+        with suppress(OSError), locked(path):  # it is in use, or another user's
+            shutil.rmtree(path)
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Lock a directory in this block. `BlockingIOError` if somebody else has it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _started(channel: int, lifeline: int, spill: str) -> "subprocess.Popen[bytes]":
