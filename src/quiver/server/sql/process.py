@@ -64,13 +64,13 @@ class SqlProcess:
         remove_what_is_left()
         spill = TemporaryDirectory(prefix=SPILL, ignore_cleanup_errors=True)
         self._held.enter_context(spill)
-        self._held.enter_context(locked(Path(spill.name)))
         self._channel, theirs = socket.socketpair()
         self._held.callback(self._channel.close)
         watched, lifeline = os.pipe()
         self._held.callback(os.close, lifeline)
         try:
-            self._popen = _started(theirs.fileno(), watched, spill.name)
+            with locked(Path(spill.name)) as lock:
+                self._popen = _started(theirs.fileno(), watched, lock, spill.name)
         finally:
             theirs.close()
             os.close(watched)
@@ -159,25 +159,26 @@ class SqlProcess:
 
 
 def remove_what_is_left() -> None:
-    """Remove the temporary files of nodes that were killed: their locks have gone with them."""
+    """Remove the temporary files of processes whose nodes were killed: their locks have gone with them."""
     for path in Path(gettempdir()).glob(f"{SPILL}*"):
         with suppress(OSError), locked(path):  # it is in use, or another user's
             shutil.rmtree(path)
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[None]:
-    """Lock a directory in this block. `BlockingIOError` if somebody else has it."""
+def locked(path: Path) -> Iterator[int]:
+    """Lock a directory in this block, and for as long as a process lives that was started in it with the
+    descriptor. `BlockingIOError` if somebody else has it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _started(channel: int, lifeline: int, spill: str) -> "subprocess.Popen[bytes]":
-    """A new program, which has nothing of the node's but two descriptors."""
+def _started(channel: int, lifeline: int, lock: int, spill: str) -> "subprocess.Popen[bytes]":
+    """A new program, which has nothing of the node's but two descriptors, and the lock of its directory."""
     code = [sys.executable, "-P", "-m", "quiver.server.sql.worker"]
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
@@ -185,7 +186,7 @@ def _started(channel: int, lifeline: int, spill: str) -> "subprocess.Popen[bytes
         return subprocess.Popen(  # noqa: S603  # ourselves
             [*code, str(channel), str(lifeline), spill],
             stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            cwd=spill, env={**environment, "PYTHONPATH": path}, pass_fds=(channel, lifeline),
+            cwd=spill, env={**environment, "PYTHONPATH": path}, pass_fds=(channel, lifeline, lock),
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:

@@ -2,9 +2,9 @@
 
     python -m quiver.server.sql.worker SOCKET LIFELINE SPILL
 
-It has little besides these two descriptors and a directory for temporary files. The kernel ends it when
-the node is gone, whatever it computes then: nothing has ever been written to LIFELINE, whose other end
-the node holds, so the only thing that can happen to it is its end.
+It has little besides these two descriptors and a directory for temporary files, which it locks. The
+kernel ends it when the node is gone, whatever it computes then: nothing has ever been written to LIFELINE,
+whose other end the node holds, so the only thing that can happen to it is its end.
 """
 
 import fcntl
