@@ -30,7 +30,7 @@ def test_version_and_help(cli):
     commands = re.findall(r"^│ (\w+) ", text, re.MULTILINE)
     assert " ".join(commands) == (
         "topics send receive read groups seek dlq sql export import trace ledger audit report pipeline "
-        "seal serve access top doctor bench demo"
+        "seal backup restore serve access top doctor bench demo"
     )
     assert "Exit codes" in text
 

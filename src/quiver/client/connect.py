@@ -58,6 +58,8 @@ def connect(
         read_only: Read a directory without owning it, also while another process does: what is
             confirmed there is seen, and no file is changed. Verbs that would change something raise
             ReadOnly, also for a node.
+        accept_clock: Open a directory although the clock has jumped against its last entry, because
+            the clock is right; otherwise a jump is refused with ClockJumped.
     """
     return Queue(
         *_opening(
@@ -81,6 +83,7 @@ def connect_async(
         durability: As for `connect`.
         ledger_retention: As for `connect`.
         read_only: As for `connect`.
+        accept_clock: As for `connect`.
     """
     return AsyncQueue(
         _opening(url, durability, ledger_retention, read_only=read_only, accept_clock=accept_clock)

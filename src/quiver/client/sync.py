@@ -233,10 +233,13 @@ class Queue:
         run(self._flows.seal())
 
     def backup(self, dest: str | os.PathLike[str]) -> Backup:
-        """Copy everything that is confirmed into the backup `dest`: a new or empty directory, or that
-        of the last backup, which then gets only what is new.
+        """Copy everything that is confirmed into a backup, while the queue goes on.
 
-        The queue goes on meanwhile. `quiver.restore(dest, path)` makes a queue of it again.
+        `quiver.restore(dest, path)` makes a queue of it again.
+
+        Args:
+            dest: The backup's directory: a new or empty one, or that of the last backup, which then
+                gets only what is new.
         """
         return run(self._flows.backup(dest))
 
