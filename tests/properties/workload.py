@@ -123,7 +123,10 @@ class Workload:
     def receive(self) -> None:
         """A lease."""
         topic = self.topic()
-        command = Receive(topic.number, self.rng.choice("gh"), self.rng.choice([1, 3, 20]), 1_000)
+        command = Receive(
+            topic.number, self.rng.choice("gh"), self.rng.choice([1, 3, 20]), 1_000,
+            begin=self.rng.choice([None, None, 0, 1]),
+        )  # fmt: skip
         reply = self.do(command).reply
         if isinstance(reply, Received) and reply.slices:
             self.leases.append(reply)
@@ -143,7 +146,7 @@ class Workload:
         if not self.leases:
             return
         lease = self.rng.choice(self.leases)
-        actions: list[Action] = ["ack", "ack", "nack", "extend", "dead_letter"]
+        actions: list[Action] = ["ack", "ack", "nack", "extend", "dead_letter", "begin", "release"]
         action = self.rng.choice(actions)
         delay_ms = self.rng.choice([None, 0, 700])
         seed = self.rng.getrandbits(60)

@@ -536,7 +536,9 @@ def test_large_answers_that_are_asked_for_at_once_share_the_bound(
             )
         asks = [("/v1/topics/t/read", {"limit": 8})] * 40
         if verb == "receive":
-            asks = [(f"/v1/topics/t/groups/g{n}/receive", {"max_messages": 8}) for n in range(40)]
+            # After a refusal they wait: what it had is given back, and that is not waited for.
+            body = {"max_messages": 8, "wait": PATIENCE_SECONDS}
+            asks = [(f"/v1/topics/t/groups/g{n}/receive", body) for n in range(40)]
         asked = [clients.enter_context(silent(node, *ask)) for ask in asks]
         told = [client.recv(12, socket.MSG_WAITALL)[-3:] for client in asked]
         assert set(told) == {b"200", b"429"}
