@@ -55,6 +55,10 @@ def restore(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Bac
 
     All checksums are compared before anything is written. The result can be opened as the original
     could: `quiver.connect(path)`.
+
+    Args:
+        source: The directory of a backup.
+        path: A directory that is empty or not there.
     """
     origin, target = directory(source), directory(path)
     if names_in(target):

@@ -58,8 +58,7 @@ def connect(
         read_only: Read a directory without owning it, also while another process does: what is
             confirmed there is seen, and no file is changed. Verbs that would change something raise
             ReadOnly, also for a node.
-        accept_clock: Open a directory although the clock has jumped against its last entry, because
-            the clock is right; otherwise a jump is refused with ClockJumped.
+        accept_clock: The clock is right, although it is far from the time of the last entry.
     """
     return Queue(
         *_opening(

@@ -233,13 +233,13 @@ class Queue:
         run(self._flows.seal())
 
     def backup(self, dest: str | os.PathLike[str]) -> Backup:
-        """Copy everything that is confirmed into a backup, while the queue goes on.
+        """Copy everything that is confirmed into the backup `dest`: a new or empty directory, or that
+        of the last backup, which then gets only what is new.
 
-        `quiver.restore(dest, path)` makes a queue of it again.
+        The queue goes on meanwhile. `quiver.restore(dest, path)` makes a queue of it again.
 
         Args:
-            dest: The backup's directory: a new or empty one, or that of the last backup, which then
-                gets only what is new.
+            dest: The directory of the backup; it is not in that of the queue.
         """
         return run(self._flows.backup(dest))
 

@@ -13,7 +13,7 @@ CLASSES = [
     quiver.AsyncMember, quiver.Delivery, quiver.AsyncDelivery, quiver.DeliveryBatch,
     quiver.AsyncDeliveryBatch,
 ]  # fmt: skip
-FUNCTIONS = [quiver.connect, quiver.connect_async, quiver.once, quiver.retry]
+FUNCTIONS = [quiver.connect, quiver.connect_async, quiver.once, quiver.restore, quiver.retry]
 VERBS = [
     pytest.param(verb, id=f"{kind.__name__}.{name}")
     for kind in CLASSES
