@@ -224,9 +224,16 @@ PRODUCER_BYTES: Final = 1 * MIB  # or this many bytes
 PRODUCER_PENDING_BYTES_MAX: Final = 16 * MIB  # unconfirmed; past it send() waits: back-pressure
 
 # -- consumers -------------------------------------------------------------------------------------
-CONSUMER_WAIT_SECONDS: Final = 1.0  # one wait for messages, so that closing takes no longer
-CONSUMER_PAUSE_SECONDS: Final = (
-    0.01  # before it is seen, in an event loop, that there is room again
+CONSUMER_WAIT_SECONDS: Final = 1.0  # one wait for messages; others may be more in need afterwards
+CONSUMER_BEGIN_SECONDS: Final = (
+    0.2  # of work that is begun at once: a round trip is little of it, and
+)
+# nobody waits longer for what a busy consumer has begun and not handed out
+CONSUMER_BEGUN_SECONDS_MAX: Final = 1.0  # then what was begun and not handed out is given back
+CONSUMER_CLOSE_SECONDS: Final = 2.0  # to give back what was not handed out; else its lease ends
+CONSUMER_PATIENCE_SECONDS: Final = 2.0  # a node that is away for longer is logged as lost
+KEPT_MAX: Final = (
+    10_000  # messages of a queue whose leases are kept: a few entries a second for all
 )
 
 # -- the log ---------------------------------------------------------------------------------------

@@ -20,7 +20,9 @@ from quiver import limits
 from quiver.batches.rows import make_row
 from quiver.client import arguments, sync
 from quiver.client.arguments import PositionLike, TopicChanges
-from quiver.client.flows import Flow, Flows
+from quiver.client.consuming import Consuming, Outage, limit_of
+from quiver.client.flows import Flow, Flows, listed
+from quiver.client.keeping import HOLDING, Kept, demand_bool, extend
 from quiver.client.loading import send_batches
 from quiver.client.membership import Membership
 from quiver.client.moving import move
@@ -36,11 +38,11 @@ from quiver.client.results import (
     Staged,
 )
 from quiver.client.scanning import Scan
-from quiver.client.steps import Pause, Work
+from quiver.client.steps import Pause, Stopped, Work
 from quiver.client.stock import GIVEN_UP, Stock
 from quiver.client.transaction import Collected, Settleable
 from quiver.client.twins import explained_by
-from quiver.errors import QueueClosed, ReceiptExpired
+from quiver.errors import QueueClosed, QuiverError
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Backup, Durability, Published, Sealed
@@ -67,6 +69,7 @@ async def finished(ticket: Ticket[Any]) -> None:
 async def run(
     flow: Generator[Any, Any, T],
     work: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread,
+    wait: Callable[[Ticket[Any]], Awaitable[Any]] = finished,
 ) -> T:
     """Drive a flow in this event loop; `work` does in a thread what would hold it up."""
     answer: Any = None
@@ -81,7 +84,7 @@ async def run(
         try:
             match step:
                 case Ticket():
-                    await finished(step)
+                    await wait(step)
                     answer = step.get()
                 case Pause():
                     await asyncio.sleep(step.seconds)
@@ -100,6 +103,40 @@ def _close_unwanted(opening: Future[tuple[Flows, Callable[[], None]]]) -> None:
 _run = run  # where an argument has that name
 
 
+class Runner:
+    """Drives flows in tasks; when it is stopped, whatever they wait for is given up."""
+
+    def __init__(self) -> None:
+        self._stopped = asyncio.Event()
+
+    def stop(self) -> None:
+        """From now on nothing is waited for."""
+        self._stopped.set()
+
+    async def run(self, flow: Generator[Any, Any, T]) -> T:
+        """Drive a flow; `Stopped` is raised when it waits for something after the stop."""
+        return await run(flow, wait=self._wait)
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for so long, or until it is stopped."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stopped.wait()
+
+    async def _wait(self, ticket: Ticket[Any]) -> None:
+        waiting = asyncio.ensure_future(finished(ticket))
+        stopping = asyncio.ensure_future(self._stopped.wait())
+        try:
+            await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in (waiting, stopping):
+                task.cancel()
+            await asyncio.gather(waiting, stopping, return_exceptions=True)
+        if not ticket.done:
+            ticket.abandoned = True
+            raise Stopped
+
+
 @explained_by(sync.Queue)
 class AsyncQueue:
     """A queue in a directory. Tasks may share one; it is an async context manager."""
@@ -108,6 +145,7 @@ class AsyncQueue:
         self._open = open_
         self._flows_: Flows | None = None
         self._close: Callable[[], None] = lambda: None
+        self._keeper: Keeper | None = None
 
     @property
     def _flows(self) -> Flows:
@@ -139,6 +177,8 @@ class AsyncQueue:
 
     async def aclose(self) -> None:
         """Finish what was started and let go of the directory."""
+        if self._keeper is not None:
+            await self._keeper.aclose()
         await asyncio.to_thread(self._close)
 
     async def __aexit__(
@@ -339,13 +379,31 @@ class AsyncQueue:
         lease: Duration = 30,
         wait: Duration = 0,
         consumer: str = "",
+        begin: int | None = None,
+        keep: bool = False,
     ) -> list[AsyncDelivery]:
-        """Lease up to `max_messages` for `lease`, waiting up to `wait` for the first."""
-        return await run(
+        """Lease up to `max_messages` for `lease`, waiting up to `wait` for the first.
+
+        `begin` is how many of them begin with that; the others are reserved: no attempt before `begin`,
+        and after a moment other consumers may take them over. With `keep`, leases are made longer in the
+        background until the messages are settled or the queue is closed.
+        """
+        keeper = self._keeping(max_messages) if demand_bool(keep, "keep") else None
+        asked = time.monotonic()
+        got = await run(
             self._flows.receive_messages(
-                AsyncDelivery, self._settle, topic, group, max_messages, lease, wait, consumer
+                AsyncDelivery, self._settle, topic, group, max_messages, lease, wait, consumer, begin
             )
-        )
+        )  # fmt: skip
+        if keeper is not None:
+            keeper.add(got, arguments.lease_ms(lease) / 1000, asked)
+        return got
+
+    def _keeping(self, count: int) -> "Keeper":
+        if self._keeper is None:
+            self._keeper = Keeper(self._flows)
+        self._keeper.kept.demand_room(count)
+        return self._keeper
 
     def consumer(
         self,
@@ -356,14 +414,18 @@ class AsyncQueue:
         lease: Duration = 30,
         keep: bool = False,
         consumer: str = "",
+        give_up_after: Duration | None = None,
     ) -> "AsyncConsumer":
         """A consumer that receives up to `prefetch` messages ahead, while you work on the last one.
 
-        With `keep` it makes leases longer in the background until messages are settled.
+        With 0 it receives one at a time, when you ask for it. With `keep` it makes leases longer in the
+        background until messages are settled. It waits for a node that is away, for `give_up_after` at
+        most (None: as long as it takes).
         """
         stock: Stock[AsyncDelivery] = Stock(prefetch, lease, keep=keep)
+        limit = limit_of(give_up_after)
         names = arguments.name(group, "group"), arguments.text(consumer, "consumer")
-        return AsyncConsumer(self._flows, stock, topic, *names)
+        return AsyncConsumer(self._flows, stock, limit, topic, *names)
 
     async def receive_arrow(
         self,
@@ -374,12 +436,13 @@ class AsyncQueue:
         lease: Duration = 30,
         wait: Duration = 0,
         consumer: str = "",
+        begin: int | None = None,
     ) -> AsyncDeliveryBatch:
         """`receive` as an Arrow table, settled by row mask."""
         return await run(
             self._flows.receive_table(
                 AsyncDeliveryBatch, self._settle_table, topic, group, max_messages, lease, wait,
-                consumer,
+                consumer, begin,
             )
         )  # fmt: skip
 
@@ -401,7 +464,18 @@ class AsyncQueue:
         """Give these up: move them to the dead-letter topic."""
         await self._settle("dead_letter", deliveries, reason=reason)
 
+    async def begin(self, deliveries: Settleable, *, lease: Duration | None = None) -> None:
+        """Work on these now, which were reserved: an attempt. Hold them for `lease` from now, if given."""
+        await self._settle("begin", deliveries, lease=lease)
+
+    async def release(self, deliveries: Settleable, *, delay: Duration | None = None) -> None:
+        """Give these back, for after `delay`, whether they have begun or not: no attempt is counted."""
+        await self._settle("release", deliveries, delay=delay)
+
     async def _settle(self, action: Any, items: Any, **options: Any) -> None:
+        if self._keeper is not None and action not in HOLDING:
+            items = listed(items)
+            self._keeper.kept.settled(items)
         await run(self._flows.settle(action, items, **options))
 
     async def _settle_table(self, action: Any, leased: Any, mask: Any, **options: Any) -> None:
@@ -727,14 +801,53 @@ class AsyncMember:
         await self.leave()
 
 
+class Keeper:
+    """Makes leases of received messages longer, in a task that lives while there are some."""
+
+    def __init__(self, flows: Flows) -> None:
+        self.kept: Kept[AsyncDelivery] = Kept()
+        self._flows = flows.patient(limits.CONSUMER_PATIENCE_SECONDS)
+        self._changed = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def add(self, deliveries: list[AsyncDelivery], lease_seconds: float, asked: float) -> None:
+        """Keep these from now on."""
+        self.kept.add(deliveries, lease_seconds, asked)
+        self._changed.set()
+        if self.kept and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._work())
+
+    async def _work(self) -> None:
+        while (pause := self.kept.pause(time.monotonic())) is not None:
+            self._changed.clear()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
+                continue
+            due = self.kept.due(time.monotonic())
+            with suppress(QuiverError):  # the next time, unless the lease has ended by then
+                await run(extend(self._flows, due, lambda _, lost: self.kept.settled(lost)))
+
+    async def aclose(self) -> None:
+        """Keep nothing any more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+
 @explained_by(sync.Consumer)
 class AsyncConsumer:
     """`Consumer`, awaited."""
 
-    def __init__(self, flows: Flows, stock: Stock[AsyncDelivery], *wish: Any) -> None:
+    def __init__(
+        self, flows: Flows, stock: Stock[AsyncDelivery], give_up_after: float | None, *wish: str
+    ) -> None:
         self._flows = flows
         self._stock = stock
-        self._topic, self._group, self._name = wish
+        self._topic, self._group, _ = wish
+        self._consuming = Consuming(flows, stock, AsyncDelivery, self._settle, wish)
+        self._outage = Outage(self._consuming.title, give_up_after)
+        self._runner = Runner()
         self._changed = asyncio.Condition()
         self._closed = False
         self._error: Exception | None = None
@@ -750,11 +863,14 @@ class AsyncConsumer:
             raise QueueClosed("the consumer is not open; use `async with queue.consumer(…)`")
         self._stock.owner.demand()
         seconds = None if wait is None else milliseconds(wait, "wait") / 1000
+        if not self._stock.ahead:
+            return await self._receive(seconds)
         try:
             async with asyncio.timeout(seconds), self._changed:
                 while True:
                     delivery = self._stock.take(time.monotonic())
-                    self._changed.notify_all()  # there is room again
+                    if self._stock.has_work:
+                        self._changed.notify_all()
                     if delivery is not None or self._closed:
                         return delivery
                     if self._error is not None:
@@ -772,48 +888,61 @@ class AsyncConsumer:
             raise StopAsyncIteration
         return delivery
 
+    async def _receive(self, seconds: float | None) -> AsyncDelivery | None:
+        """The next message, which is asked for now."""
+        until = None if seconds is None else time.monotonic() + seconds
+        while not self._closed:
+            asked = time.monotonic()
+            wait = self._stock.pause if until is None else max(until - asked, 0)
+            with suppress(Stopped):
+                wait = min(wait, self._stock.pause)
+                got = await self._attempt(self._consuming.receive(1, wait, None))
+                for delivery in got or ():
+                    self._stock.keep([delivery], asked)
+                    return delivery
+            if until is not None and time.monotonic() >= until:
+                break
+        return None
+
     async def _work(self) -> None:
         try:
             while not self._closed:
-                await self._keep()
-                room = self._stock.room
-                if not room:
-                    await asyncio.sleep(min(self._pause, limits.CONSUMER_PAUSE_SECONDS))
-                    continue
-                asked = time.monotonic()
-                got = await self._receive(room)
-                async with self._changed:
-                    self._stock.add(got, asked)
-                    self._changed.notify_all()
+                await self._rest(await self._attempt(self._consuming.turn()))
+        except Stopped:
+            pass
+        except asyncio.CancelledError:  # the event loop ends, and nobody has closed us
+            await self._give_back()
+            raise
         except Exception as error:  # noqa: BLE001  # whoever takes the next message is told
             async with self._changed:
                 self._error = error
                 self._changed.notify_all()
 
-    @property
-    def _pause(self) -> float:
-        return min(limits.CONSUMER_WAIT_SECONDS, self._stock.lease_seconds / 6)
+    async def _rest(self, seconds: float | None) -> None:
+        """Tell those who wait for messages, and wait until there is something to do."""
+        async with self._changed:
+            self._changed.notify_all()
+            if seconds is not None and not (self._closed or self._stock.has_work):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(seconds):
+                        await self._changed.wait()
 
-    async def _receive(self, room: int) -> list[AsyncDelivery]:
-        return await run(
-            self._flows.receive_messages(
-                AsyncDelivery, self._settle, self._topic, self._group, room,
-                self._stock.lease_seconds, self._pause, self._name,
-            )
-        )  # fmt: skip
-
-    async def _keep(self) -> None:
-        kept = self._stock.to_keep(asked := time.monotonic())
-        if kept:
-            lost: tuple[Any, ...] = ()
-            try:
-                await run(self._flows.settle("extend", kept, lease=self._stock.lease_seconds))
-            except ReceiptExpired as error:
-                lost = error.refused
-            self._stock.were_kept(kept, lost, asked)
+    async def _attempt(self, flow: Flow[T]) -> T | None:
+        """What the flow answers; None if its node is away, after a pause."""
+        began = time.monotonic()
+        try:
+            answer = await self._runner.run(flow)
+        except QuiverError as error:
+            if not self._consuming.is_passing(error):
+                raise
+            await self._runner.pause(self._outage.failed(error, began))
+            return None
+        if not isinstance(answer, float):  # else it had nothing to ask
+            self._outage.is_over()
+        return answer
 
     async def _settle(self, action: Any, items: Any, **options: Any) -> None:
-        if action != "extend":
+        if action not in HOLDING:
             self._stock.settled(items)
         await run(self._flows.settle(action, items, **options))
 
@@ -829,12 +958,17 @@ class AsyncConsumer:
         async with self._changed:
             self._closed = True
             self._changed.notify_all()
+        self._runner.stop()
         if self._task is not None:
-            await self._task
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self._give_back()
+
+    async def _give_back(self) -> None:
         waiting = self._stock.emptied()
-        if waiting:
-            with suppress(*GIVEN_UP):
-                await run(self._flows.settle("nack", waiting, delay=0, reason="not taken"))
+        if waiting and not self._outage.lasts:
+            with suppress(TimeoutError, *GIVEN_UP):
+                async with asyncio.timeout(limits.CONSUMER_CLOSE_SECONDS):
+                    await run(self._consuming.release(waiting))
 
     async def __aenter__(self) -> Self:
         await run(self._flows.policy(self._topic))  # it is there

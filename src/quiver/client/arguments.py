@@ -351,6 +351,19 @@ def altered(
     return made, named
 
 
+def begins(begin: Any, wait_ms: int) -> int | None:
+    """How many messages a receive begins; None is all of them."""
+    if begin is None:
+        return None
+    count = whole(begin, "begin", 0, limits.RECEIVE_MESSAGES_MAX)
+    if count == 0 and wait_ms:
+        raise InvalidRequest(
+            "a receive that begins nothing looks ahead and does not wait; leave wait out, or begin "
+            "at least 1"
+        )
+    return count
+
+
 def from_arguments(topic: str, given: Mapping[str, Any]) -> TopicPolicy:
     """The policy that these arguments of `create_topic` make."""
     return policy(topic, **{SHADOWED.get(name, name): value for name, value in given.items()})

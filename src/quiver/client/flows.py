@@ -173,6 +173,15 @@ class Flows:
         """What receipts are signed with."""
         return self.shard.secret
 
+    def patient(self, seconds: float) -> "Flows":
+        """The same verbs, which fail when a node could not be reached for so long."""
+        return self
+
+    @property
+    def closed(self) -> bool:
+        """Whether a call that was refused with `QueueClosed` will never be done."""
+        return True
+
     def now_ms(self) -> int:
         """The time of the queue."""
         return self.shard.clock.now_ms()
@@ -528,7 +537,7 @@ class Flows:
 
     def receive(
         self, topic: str, group: str, max_messages: int, lease: Any, wait: Any, consumer: str,
-        per_key: int = 1,
+        begin: Any = None, per_key: int = 1,
     ) -> Flow[tuple[Grant, Lease]]:  # fmt: skip
         wait_ms = milliseconds(wait, "wait", max_seconds=limits.WAIT_SECONDS_MAX)
         fields = (
@@ -537,6 +546,7 @@ class Flows:
             arguments.lease_ms(lease),
             arguments.text(consumer, "consumer"),
             per_key,
+            arguments.begins(begin, wait_ms),
         )
         sync = self.durability == "disk"
         handle = yield from self.handle(topic)
@@ -578,7 +588,8 @@ class Flows:
         ranges: dict[int, list[tuple[int, int]]] = {}  # what is in the table, and no more, is acked
         for _, _, part in pieces:
             ranges.setdefault(part.partition, []).append((part.offset, part.offset + part.count))
-        return make(settle, lease, got, ranges)
+        reserved = sum(part.count for _, _, part in pieces if part.reserved)
+        return make(settle, lease, got, ranges, reserved)
 
     # -- settling ----------------------------------------------------------------------------------
 
@@ -595,10 +606,10 @@ class Flows:
         items = listed(items)
         commands = self.settles(action, items, delay=delay, lease=lease, reason=reason)
         refused = yield from self.settle_all(commands)
+        found = tuple(x for x in items if self._receipt(x) in refused) if refused else ()
+        note_begun(action, items, found)
         if refused:
-            raise expired(
-                tuple(x for x in items if self._receipt(x) in refused), len(refused), len(items)
-            )
+            raise expired(found, len(refused), len(items))
 
     def settle_table(
         self,
@@ -611,7 +622,7 @@ class Flows:
         reason: str = "",
     ) -> Flow[None]:
         """Settle the rows of a leased table that the mask chooses."""
-        if needs_no_settling(action, leased.lease):
+        if needs_no_settling(action, leased.lease, reserved=leased.reserved > 0):
             return
         ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for partition, found in chosen(leased, mask).items():
@@ -621,7 +632,7 @@ class Flows:
         owner = (leased.lease.topic_number, leased.lease.group_number)
         command = self.settle_command(action, owner, ranges, delay, lease, reason)
         refused = yield from self.settle_all([command])
-        if refused:
+        if refused and not settled_before(action, leased.lease):
             count = sum(end - start for found in ranges.values() for start, end in merge(found))
             raise expired(tuple((x.partition, x.offset) for x in refused), len(refused), count)
 
@@ -631,7 +642,9 @@ class Flows:
         """The commands that settle these items."""
         found: dict[tuple[int, int], dict[tuple[int, int], list[tuple[int, int]]]] = {}
         for item in listed(items):
-            if isinstance(item, Leased) and needs_no_settling(action, item.lease):
+            if isinstance(item, Leased) and needs_no_settling(
+                action, item.lease, reserved=item.reserved
+            ):
                 continue
             topic, group, partition, offset, epoch = self._receipt(item)
             ranges = found.setdefault((topic, group), {}).setdefault((partition, epoch), [])
@@ -661,7 +674,7 @@ class Flows:
                 for (partition, epoch), found in ranges.items()
             ),
             None if delay is None else milliseconds(delay, "delay"),
-            arguments.lease_ms(lease) if action == "extend" else 0,
+            lease_of(action, lease) or 0,
             arguments.text(reason, "reason"),
             randbits(63),
         )
@@ -1110,6 +1123,22 @@ def _joined(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
     return tuple(made)
 
 
+def lease_of(action: Action, lease: Any) -> int | None:
+    """Until when from now, in milliseconds, an action holds what it leaves leased."""
+    if action == "extend" or (action == "begin" and lease is not None):
+        return arguments.lease_ms(lease)
+    return None
+
+
+def note_begun(action: Action, items: Iterable[Any], refused: Iterable[Any]) -> None:
+    """What was begun, and not refused, is no longer only reserved."""
+    if action == "begin":
+        gone = {id(item) for item in refused}
+        for item in items:
+            if isinstance(item, Leased) and id(item) not in gone:
+                item.reserved = False
+
+
 def listed(items: Any) -> list[Any]:
     """One or many, as a list."""
     single = isinstance(items, Leased | str) or not isinstance(items, Iterable)
@@ -1135,8 +1164,9 @@ def deliveries(
     made: list[L] = []
     for pieces in _by_batch(grant.source.readable(some=True)):
         attempts = _each(pieces, lambda part: repeat(part.attempt, part.count))
+        reserved = _each(pieces, lambda part: repeat(part.reserved, part.count))
         columns_ = _record_columns(lease.topic, pieces)
-        made += map(make, repeat(settle), repeat(lease), attempts, *columns_)
+        made += map(make, repeat(settle), repeat(lease), attempts, reserved, *columns_)
     return made
 
 
@@ -1191,14 +1221,23 @@ def _origins(piece: Slice) -> Iterable[Origin | None]:
     return [piece.origin.shift(at) for at in range(piece.count)]
 
 
-def needs_no_settling(action: Action, lease: Lease) -> bool:
-    """Whether the messages were settled as they were delivered."""
-    if lease.settled and action != "ack":
+def needs_no_settling(action: Action, lease: Lease, *, reserved: bool) -> bool:
+    """Whether the messages were settled as they were delivered; what is `reserved` was not."""
+    if not lease.settled:
+        return False
+    if reserved and action not in ("nack", "dead_letter"):
+        return False
+    if action not in ("ack", "begin"):
         raise InvalidRequest(
-            f"group {lease.group!r} is at-most-once: its messages are settled when they are "
-            "delivered, and cannot be given back"
+            f"group {lease.group!r} is at-most-once: its messages are settled when they begin, "
+            "and then cannot be given back"
         )
-    return lease.settled
+    return True
+
+
+def settled_before(action: Action, lease: Lease) -> bool:
+    """Whether a refusal says no more than that messages are settled, as they should be."""
+    return lease.settled and action in ("ack", "begin")
 
 
 def chosen(leased: LeasedTable, mask: Any) -> dict[int, list[tuple[int, int]]]:

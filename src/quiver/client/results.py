@@ -163,14 +163,17 @@ class Record:
 
 
 class Leased(Record):
-    """A message under a lease; `Delivery` and `AsyncDelivery` can settle it."""
+    """A message under a lease; `Delivery` and `AsyncDelivery` can settle it.
 
-    __slots__ = ("_settle", "attempt", "lease")
+    While it is `reserved` it has not begun, and another consumer may take it over.
+    """
+
+    __slots__ = ("_settle", "attempt", "lease", "reserved")
 
     def __init__(
-        self, settle: Callable[..., Any], lease: Lease, attempt: int, topic: str, body: bytes,
-        key: str | None, headers: Mapping[str, str] | None, priority: int, partition: int,
-        offset: int, index: int, row: int, time_ms: int, origin: Origin | None,
+        self, settle: Callable[..., Any], lease: Lease, attempt: int, reserved: bool, topic: str,
+        body: bytes, key: str | None, headers: Mapping[str, str] | None, priority: int,
+        partition: int, offset: int, index: int, row: int, time_ms: int, origin: Origin | None,
     ) -> None:  # fmt: skip
         self.topic = topic
         self.body = body
@@ -186,6 +189,7 @@ class Leased(Record):
         self._settle = settle
         self.lease = lease
         self.attempt = attempt
+        self.reserved = reserved
 
     def _more(self) -> str:
         return f", group={self.group!r}, attempt={self.attempt}"
@@ -245,6 +249,22 @@ class Delivery(Leased):
         """
         self._settle("dead_letter", [self], reason=reason)
 
+    def begin(self, *, lease: Duration | None = None) -> None:
+        """Work on it now, if it was reserved: an attempt. Hold it for `lease` from now, if given.
+
+        Args:
+            lease: How long from now on; None for as long as it is held anyway.
+        """
+        self._settle("begin", [self], lease=lease)
+
+    def release(self, *, delay: Duration | None = None) -> None:
+        """Give it back, for after `delay`: the attempt does not count.
+
+        Args:
+            delay: How long until it may be delivered again; None for at once.
+        """
+        self._settle("release", [self], delay=delay)
+
 
 @explained_by(Delivery)
 class AsyncDelivery(Leased):
@@ -268,6 +288,14 @@ class AsyncDelivery(Leased):
         """Give it up: move it to the dead-letter topic."""
         await self._settle("dead_letter", [self], reason=reason)
 
+    async def begin(self, *, lease: Duration | None = None) -> None:
+        """Work on it now, if it was reserved: an attempt. Hold it for `lease` from now, if given."""
+        await self._settle("begin", [self], lease=lease)
+
+    async def release(self, *, delay: Duration | None = None) -> None:
+        """Give it back, for after `delay`: the attempt does not count."""
+        await self._settle("release", [self], delay=delay)
+
 
 class LeasedTable:
     """Messages under one lease as an Arrow table, settled by row mask."""
@@ -278,11 +306,13 @@ class LeasedTable:
         lease: Lease,
         table: pa.Table,
         ranges: dict[int, list[tuple[int, int]]],
+        reserved: int = 0,
     ) -> None:
         self._settle = settle
         self.lease = lease
         self.table = table
         self.ranges = ranges  # all offsets, by partition
+        self.reserved = reserved  # so many of the last rows had not begun when it was received
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -331,6 +361,24 @@ class DeliveryBatch(LeasedTable):
         """
         self._settle("dead_letter", self, mask, reason=reason)
 
+    def begin(self, mask: Any = None, *, lease: Duration | None = None) -> None:
+        """Work on the chosen rows now, if they were reserved: an attempt.
+
+        Args:
+            mask: A list or Arrow array of booleans, one for each row; None for all rows.
+            lease: How long from now on; None for as long as it is held anyway.
+        """
+        self._settle("begin", self, mask, lease=lease)
+
+    def release(self, mask: Any = None, *, delay: Duration | None = None) -> None:
+        """Give the chosen rows back, for after `delay`: the attempt does not count.
+
+        Args:
+            mask: A list or Arrow array of booleans, one for each row; None for all rows.
+            delay: How long until it may be delivered again; None for at once.
+        """
+        self._settle("release", self, mask, delay=delay)
+
 
 @explained_by(DeliveryBatch)
 class AsyncDeliveryBatch(LeasedTable):
@@ -355,3 +403,11 @@ class AsyncDeliveryBatch(LeasedTable):
     async def dead_letter(self, mask: Any = None, *, reason: str = "") -> None:
         """Give the chosen rows up."""
         await self._settle("dead_letter", self, mask, reason=reason)
+
+    async def begin(self, mask: Any = None, *, lease: Duration | None = None) -> None:
+        """Work on the chosen rows now, if they were reserved: an attempt."""
+        await self._settle("begin", self, mask, lease=lease)
+
+    async def release(self, mask: Any = None, *, delay: Duration | None = None) -> None:
+        """Give the chosen rows back, for after `delay`: the attempt does not count."""
+        await self._settle("release", self, mask, delay=delay)

@@ -12,6 +12,10 @@ class Pause:
     seconds: float
 
 
+class Stopped(Exception):
+    """A flow was given up, because whoever drives it was told to stop or waited long enough."""
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """Something that may take a while (reading the disk, decoding), to be done off an event loop."""

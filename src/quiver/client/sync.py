@@ -1,13 +1,15 @@
 """The API for threads."""
 
+import atexit
 import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from datetime import timedelta
-from threading import Condition, RLock, Thread
+from threading import Condition, Event, Lock, RLock, Thread
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -15,11 +17,14 @@ from quiver import limits
 from quiver.batches.rows import make_row
 from quiver.client import arguments
 from quiver.client.arguments import PositionLike, TopicChanges
-from quiver.client.flows import Flows
+from quiver.client.consuming import Consuming, Outage, limit_of
+from quiver.client.flows import Flow, Flows, listed
+from quiver.client.keeping import HOLDING, Kept, demand_bool, extend
 from quiver.client.loading import send_batches
 from quiver.client.membership import Membership
 from quiver.client.moving import move
 from quiver.client.outbox import Outbox, open_outbox
+from quiver.client.owner import Owner
 from quiver.client.questions import ask
 from quiver.client.results import (
     Delivery,
@@ -31,10 +36,10 @@ from quiver.client.results import (
     Staged,
 )
 from quiver.client.scanning import Scan
-from quiver.client.steps import Pause, Work
+from quiver.client.steps import Pause, Stopped, Work
 from quiver.client.stock import GIVEN_UP, Stock
 from quiver.client.transaction import Collected, Settleable
-from quiver.errors import QueueClosed, ReceiptExpired
+from quiver.errors import QueueClosed, QuiverError
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
 from quiver.model.replies import Backup, Durability, Published, Sealed
@@ -46,7 +51,7 @@ from quiver.node.tickets import Ticket
 T = TypeVar("T")
 
 
-def run(flow: Generator[Any, Any, T]) -> T:
+def run(flow: Generator[Any, Any, T], wait: Callable[[Ticket[Any]], Any] = Ticket.wait) -> T:
     """Drive a flow in this thread."""
     answer: Any = None
     error: BaseException | None = None
@@ -60,7 +65,7 @@ def run(flow: Generator[Any, Any, T]) -> T:
         try:
             match step:
                 case Ticket():
-                    answer = step.wait()
+                    answer = wait(step)
                 case Pause():
                     time.sleep(step.seconds)
                 case Work():
@@ -72,18 +77,72 @@ def run(flow: Generator[Any, Any, T]) -> T:
 _run = run  # where an argument has that name
 
 
+class Runner:
+    """Drives flows in threads; when it is stopped, whatever they wait for is given up."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._stopped = False
+        self._waiting: dict[Event, None] = {}
+
+    def stop(self) -> None:
+        """From now on nothing is waited for."""
+        with self._lock:
+            self._stopped = True
+            for woken in self._waiting:
+                woken.set()
+
+    def run(self, flow: Generator[Any, Any, T], seconds: float | None = None) -> T:
+        """Drive a flow; `Stopped` is raised when it waits for something that takes longer."""
+        return run(flow, lambda ticket: self._wait(ticket, seconds))
+
+    def pause(self, seconds: float) -> None:
+        """Wait for so long, or until it is stopped."""
+        with self._woken() as woken:
+            woken.wait(seconds)
+
+    def _wait(self, ticket: Ticket[Any], seconds: float | None) -> Any:
+        try:
+            with self._woken() as woken:
+                ticket.when_done(woken.set)
+                woken.wait(seconds)
+        except BaseException:
+            ticket.abandoned = True
+            raise
+        if not ticket.done:
+            ticket.abandoned = True
+            raise Stopped
+        return ticket.get()
+
+    @contextmanager
+    def _woken(self) -> Iterator[Event]:
+        woken = Event()
+        with self._lock:
+            self._waiting[woken] = None
+            if self._stopped:
+                woken.set()
+        try:
+            yield woken
+        finally:
+            with self._lock:
+                del self._waiting[woken]
+
+
 class Queue:
     """A queue in a directory. Threads may share one; it is a context manager that closes itself."""
 
     def __init__(self, flows: Flows, close: Callable[[], None]) -> None:
         self._flows = flows
         self._close = close
+        self._keeper: Keeper | None = None
 
     def __repr__(self) -> str:
         return f"<Queue {self._flows.place}>"
 
     def close(self) -> None:
         """Finish what was started and let go of the directory."""
+        if self._keeper is not None:
+            self._keeper.close()
         self._close()
 
     def __enter__(self) -> Self:
@@ -406,8 +465,14 @@ class Queue:
         lease: Duration = 30,
         wait: Duration = 0,
         consumer: str = "",
+        begin: int | None = None,
+        keep: bool = False,
     ) -> list[Delivery]:
         """Lease up to `max_messages` for `lease`, waiting up to `wait` for the first.
+
+        `begin` is how many of them begin with that; the others are reserved: no attempt before `begin`,
+        and after a moment other consumers may take them over. With `keep`, leases are made longer in the
+        background until the messages are settled or the queue is closed.
 
         Args:
             topic: Its name. TopicNotFound if it is not there.
@@ -419,12 +484,25 @@ class Queue:
                 all.
             consumer: A name that is kept with the lease, for those who look; cut at 1,000
                 characters.
+            begin: How many begin with it; None for all. With 0 it must not wait.
+            keep: Whether leases are made longer in the background until messages are settled.
         """
-        return run(
+        keeper = self._keeping(max_messages) if demand_bool(keep, "keep") else None
+        asked = time.monotonic()
+        got = run(
             self._flows.receive_messages(
-                Delivery, self._settle, topic, group, max_messages, lease, wait, consumer
+                Delivery, self._settle, topic, group, max_messages, lease, wait, consumer, begin
             )
         )
+        if keeper is not None:
+            keeper.add(got, arguments.lease_ms(lease) / 1000, asked)
+        return got
+
+    def _keeping(self, count: int) -> "Keeper":
+        if self._keeper is None or self._keeper.owner.gone:
+            self._keeper = Keeper(self._flows)
+        self._keeper.demand_room(count)
+        return self._keeper
 
     def consumer(
         self,
@@ -435,25 +513,30 @@ class Queue:
         lease: Duration = 30,
         keep: bool = False,
         consumer: str = "",
+        give_up_after: Duration | None = None,
     ) -> "Consumer":
         """A consumer that receives up to `prefetch` messages ahead, while you work on the last one.
 
-        With `keep` it makes leases longer in the background until messages are settled.
+        With 0 it receives one at a time, when you ask for it. With `keep` it makes leases longer in the
+        background until messages are settled. It waits for a node that is away, for `give_up_after` at
+        most (None: as long as it takes).
 
         Args:
             topic: Its name. TopicNotFound if it is not there.
             group: The group's name: 1 to 255 letters, digits, '.', '_' or '-'. It is made if it is
                 new.
-            prefetch: How many may wait to be taken, 1 to 100,000.
+            prefetch: How many may wait to be taken, up to 100,000; 0 for none.
             lease: How long they are yours; more than 0, at most 7 days.
             keep: Whether leases are made longer in the background until messages are settled.
             consumer: A name that is kept with the lease, for those who look; cut at 1,000
                 characters.
+            give_up_after: How long a node may be away before `get` raises that; None for any time.
         """
         stock: Stock[Delivery] = Stock(prefetch, lease, keep=keep)
+        limit = limit_of(give_up_after)
         run(self._flows.policy(topic))  # it is there
         names = arguments.name(group, "group"), arguments.text(consumer, "consumer")
-        return Consumer(self._flows, stock, topic, *names)
+        return Consumer(self._flows, stock, limit, topic, *names)
 
     def receive_arrow(
         self,
@@ -464,6 +547,7 @@ class Queue:
         lease: Duration = 30,
         wait: Duration = 0,
         consumer: str = "",
+        begin: int | None = None,
     ) -> DeliveryBatch:
         """`receive` as an Arrow table, settled by row mask.
 
@@ -477,12 +561,14 @@ class Queue:
                 all.
             consumer: A name that is kept with the lease, for those who look; cut at 1,000
                 characters.
+            begin: How many begin with it; None for all. With 0 it must not wait.
         """
         return run(
             self._flows.receive_table(
-                DeliveryBatch, self._settle_table, topic, group, max_messages, lease, wait, consumer
+                DeliveryBatch, self._settle_table, topic, group, max_messages, lease, wait, consumer,
+                begin,
             )
-        )
+        )  # fmt: skip
 
     def ack(self, deliveries: Settleable) -> None:
         """Done with these: one or many deliveries or receipts, one entry in the log.
@@ -522,7 +608,28 @@ class Queue:
         """
         self._settle("dead_letter", deliveries, reason=reason)
 
+    def begin(self, deliveries: Settleable, *, lease: Duration | None = None) -> None:
+        """Work on these now, which were reserved: an attempt. Hold them for `lease` from now, if given.
+
+        Args:
+            deliveries: One or many deliveries or receipts (str).
+            lease: How long from now on; None for as long as they are held anyway.
+        """
+        self._settle("begin", deliveries, lease=lease)
+
+    def release(self, deliveries: Settleable, *, delay: Duration | None = None) -> None:
+        """Give these back, for after `delay`, whether they have begun or not: no attempt is counted.
+
+        Args:
+            deliveries: One or many deliveries or receipts (str).
+            delay: How long until they may be delivered again; None for at once.
+        """
+        self._settle("release", deliveries, delay=delay)
+
     def _settle(self, action: Any, items: Any, **options: Any) -> None:
+        if self._keeper is not None and action not in HOLDING:
+            items = listed(items)
+            self._keeper.settled(items)
         run(self._flows.settle(action, items, **options))
 
     def _settle_table(self, action: Any, leased: Any, mask: Any, **options: Any) -> None:
@@ -994,25 +1101,101 @@ class Member:
         self.leave()
 
 
+class Keeper:
+    """Makes leases of received messages longer, in a thread that lives while there are some."""
+
+    def __init__(self, flows: Flows) -> None:
+        self.owner = Owner("queue")
+        self._flows = flows.patient(limits.CONSUMER_PATIENCE_SECONDS)
+        self._runner = Runner()
+        self._lock = RLock()
+        self._changed = Condition(self._lock)
+        self._kept: Kept[Delivery] = Kept()
+        self._closed = False
+        self._thread: Thread | None = None
+
+    def demand_room(self, count: int) -> None:
+        """Refuse to keep so many more than there may be."""
+        with self._lock:
+            self._kept.demand_room(count)
+
+    def add(self, deliveries: list[Delivery], lease_seconds: float, asked: float) -> None:
+        """Keep these from now on."""
+        with self._lock:
+            self._kept.add(deliveries, lease_seconds, asked)
+            self._changed.notify_all()
+            if self._thread is None and self._kept and not self._closed:
+                self._thread = Thread(target=self._work, name="quiver-keeper", daemon=True)
+                self._thread.start()
+
+    def settled(self, items: list[Any]) -> None:
+        """These need no lease any more."""
+        if not self.owner.gone:
+            with self._lock:
+                self._kept.settled(items)
+                self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                pause = self._kept.pause(time.monotonic())
+                if pause is None or self._closed:
+                    self._thread = None
+                    return
+                if pause:
+                    self._changed.wait(pause)
+                    continue
+                due = self._kept.due(time.monotonic())
+            with suppress(
+                QuiverError, Stopped
+            ):  # the next time, unless the lease has ended by then
+                self._runner.run(extend(self._flows, due, self._told))
+
+    def _told(self, _: Any, lost: Any) -> None:
+        with self._lock:
+            self._kept.settled(lost)
+
+    def close(self) -> None:
+        """Keep nothing any more."""
+        if self.owner.gone:
+            return
+        with self._lock:
+            self._closed = True
+            self._changed.notify_all()
+            thread = self._thread
+        self._runner.stop()
+        if thread is not None:
+            thread.join()
+
+
 class Consumer:
     """Receives ahead: what you take has been fetched before, while you worked on the last one.
 
-    Iterate over it, or `get`. At most `prefetch` messages wait; when it is closed they are given
-    back at once, which counts as an attempt. Those of an at-most-once group cannot be given back:
-    they can be taken after closing, too. With `keep`, leases are made longer in the background, of
-    what waits and of what you have taken, until it is settled or the consumer is closed.
+    Iterate over it, or `get`. At most `prefetch` messages wait. They are only reserved until you are about
+    to take them: no attempt is counted before, and an idle consumer of the group may take them over.
+    When it is closed, what you have not taken is given back at once, uncounted; only what an at-most-once
+    group has begun cannot be, and can be taken after closing, too. With `keep`, leases are made longer in
+    the background, of what waits and of what you have taken, until it is settled or the consumer closed.
+
+    While its node is away it waits, and goes on when it is back; both are logged, as "quiver".
     """
 
-    def __init__(self, flows: Flows, stock: Stock[Delivery], *wish: Any) -> None:
+    def __init__(
+        self, flows: Flows, stock: Stock[Delivery], give_up_after: float | None, *wish: str
+    ) -> None:
         self._flows = flows
         self._stock = stock
-        self._topic, self._group, self._name = wish
-        self._lock = RLock()  # taken as it is: a condition can be interrupted half way
+        self._topic, self._group, _ = wish
+        self._consuming = Consuming(flows, stock, Delivery, self._settle, wish)
+        self._outage = Outage(self._consuming.title, give_up_after)
+        self._runner = Runner()
+        self._lock = self._consuming.lock
         self._changed = Condition(self._lock)
         self._closed = False
         self._error: Exception | None = None
         self._thread = Thread(target=self._work, name="quiver-consumer", daemon=True)
         self._thread.start()
+        _OPEN.add(self)
 
     def __repr__(self) -> str:
         return f"<Consumer {self._topic}/{self._group} in {self._flows.place}>"
@@ -1025,10 +1208,13 @@ class Consumer:
         """
         until = None if wait is None else time.monotonic() + milliseconds(wait, "wait") / 1000
         self._stock.owner.demand()
+        if not self._stock.ahead:
+            return self._receive(until)
         with self._lock:
             while True:
                 delivery = self._stock.take(time.monotonic())
-                self._changed.notify_all()  # there is room again
+                if self._stock.has_work:
+                    self._changed.notify_all()
                 if delivery is not None or self._closed:
                     return delivery
                 if self._error is not None:
@@ -1047,51 +1233,59 @@ class Consumer:
             raise StopIteration
         return delivery
 
+    def _receive(self, until: float | None) -> Delivery | None:
+        """The next message, which is asked for now."""
+        while not self._closed:
+            asked = time.monotonic()
+            wait = self._stock.pause if until is None else max(until - asked, 0)
+            with suppress(Stopped):
+                wait = min(wait, self._stock.pause)
+                got = self._attempt(self._consuming.receive(1, wait, None))
+                for delivery in got or ():
+                    with self._lock:
+                        self._stock.keep([delivery], asked)
+                    return delivery
+            if until is not None and time.monotonic() >= until:
+                break
+        return None
+
     def _work(self) -> None:
         try:
             while not self._closed:
-                self._keep()
-                with self._lock:
-                    room = self._stock.room
-                    if not room:
-                        self._changed.wait(self._pause)
-                        continue
-                asked = time.monotonic()
-                got = self._receive(room)
-                with self._lock:
-                    self._stock.add(got, asked)
-                    self._changed.notify_all()
+                self._rest(self._attempt(self._consuming.turn()))
+        except Stopped:
+            pass
         except Exception as error:  # noqa: BLE001  # whoever takes the next message is told
             with self._lock:
                 self._error = error
                 self._changed.notify_all()
 
-    @property
-    def _pause(self) -> float:
-        return min(limits.CONSUMER_WAIT_SECONDS, self._stock.lease_seconds / 6)
-
-    def _receive(self, room: int) -> list[Delivery]:
-        return run(
-            self._flows.receive_messages(
-                Delivery, self._settle, self._topic, self._group, room,
-                self._stock.lease_seconds, self._pause, self._name,
-            )
-        )  # fmt: skip
-
-    def _keep(self) -> None:
+    def _rest(self, seconds: float | None) -> None:
+        """Tell those who wait for messages, and wait until there is something to do."""
         with self._lock:
-            kept = self._stock.to_keep(asked := time.monotonic())
-        if kept:
-            lost: tuple[Any, ...] = ()
-            try:
-                run(self._flows.settle("extend", kept, lease=self._stock.lease_seconds))
-            except ReceiptExpired as error:
-                lost = error.refused
+            self._changed.notify_all()
+            if seconds is not None and not (self._closed or self._stock.has_work):
+                self._changed.wait(seconds)
+
+    def _attempt(self, flow: Flow[T]) -> T | None:
+        """What the flow answers; None if its node is away, after a pause."""
+        began = time.monotonic()
+        try:
+            answer = self._runner.run(flow)
+        except QuiverError as error:
+            if not self._consuming.is_passing(error):
+                raise
             with self._lock:
-                self._stock.were_kept(kept, lost, asked)
+                pause = self._outage.failed(error, began)
+            self._runner.pause(pause)
+            return None
+        if not isinstance(answer, float):  # else it had nothing to ask
+            with self._lock:
+                self._outage.is_over()
+        return answer
 
     def _settle(self, action: Any, items: Any, **options: Any) -> None:
-        if action != "extend":
+        if action not in HOLDING:
             with self._lock:
                 self._stock.settled(items)
         run(self._flows.settle(action, items, **options))
@@ -1100,15 +1294,17 @@ class Consumer:
         """Stop receiving, and give back what was not taken; in a forked process that is not ours."""
         if self._stock.owner.gone:
             return
+        _OPEN.discard(self)
         with self._lock:
             self._closed = True
             self._changed.notify_all()
+        self._runner.stop()
         self._thread.join()
         with self._lock:
             waiting = self._stock.emptied()
-        if waiting:
-            with suppress(*GIVEN_UP):
-                run(self._flows.settle("nack", waiting, delay=0, reason="not taken"))
+        if waiting and not self._outage.lasts:
+            with suppress(Stopped, *GIVEN_UP):
+                Runner().run(self._consuming.release(waiting), limits.CONSUMER_CLOSE_SECONDS)
 
     def __enter__(self) -> Self:
         return self
@@ -1120,3 +1316,13 @@ class Consumer:
         trace: TracebackType | None,
     ) -> None:
         self.close()
+
+
+_OPEN: WeakSet[Consumer] = WeakSet()
+
+
+@atexit.register
+def _exiting() -> None:
+    """A program may end without `close`: what it has not taken is given back all the same."""
+    for consumer in list(_OPEN):
+        consumer.close()

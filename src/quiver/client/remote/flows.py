@@ -7,6 +7,7 @@ says the same. What the node answers is made into what the other flows give.
 import os
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Sequence
+from copy import copy
 from datetime import datetime, timedelta
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -27,9 +28,12 @@ from quiver.client.flows import (
     check_publish,
     chosen,
     expired,
+    lease_of,
     listed,
     needs_no_settling,
+    note_begun,
     picks_of,
+    settled_before,
     together,
 )
 from quiver.client.remote import tables, wire
@@ -94,6 +98,16 @@ class RemoteFlows(Flows):
         self._handles: dict[str, TopicHandle] = {}
         self._deadlines = Deadlines()
         self._read_topics: dict[int, str] = {}  # names of topics that are read, by their numbers
+        self._patience: float | None = None  # for a node that is away; None: the address's
+
+    def patient(self, seconds: float) -> "RemoteFlows":
+        made = copy(self)
+        made._patience = min(seconds, self.link.address.patience_seconds)
+        return made
+
+    @property
+    def closed(self) -> bool:
+        return self.link.closed
 
     def now_ms(self) -> int:
         return self.link.now_ms()
@@ -118,7 +132,16 @@ class RemoteFlows(Flows):
         headers |= {"accept": wire.ARROW} if options.pop("arrow", False) else {}
         data = b"" if body is None else msgspec.json.encode(body)
         reply: Reply = yield self.link.call(
-            Request(method, path, data, headers, repeat=repeat, **options), lambda reply: reply
+            Request(
+                method,
+                path,
+                data,
+                headers,
+                repeat=repeat,
+                patience_seconds=self._patience,
+                **options,
+            ),
+            lambda reply: reply,
         )
         _warn(reply)
         return reply
@@ -310,21 +333,23 @@ class RemoteFlows(Flows):
     def receive_messages(
         self, make: Callable[..., L], settle: Callable[..., Any], *args: Any
     ) -> Flow[list[L]]:
-        table, lease = yield from self._receive(*args)
-        made: list[L] = yield Work(lambda: tables.deliveries(make, settle, lease, table))
+        table, lease, reserved = yield from self._receive(*args)
+        made: list[L] = yield Work(lambda: tables.deliveries(make, settle, lease, table, reserved))
         return made
 
     def receive_table(
         self, make: Callable[..., B], settle: Callable[..., Any], *args: Any
     ) -> Flow[B]:
-        table, lease = yield from self._receive(*args)
+        table, lease, reserved = yield from self._receive(*args)
         ranges: dict[int, Ranges] = yield Work(lambda: tables.ranges(table))
-        return make(settle, lease, tables.plain(table), ranges)
+        return make(settle, lease, tables.plain(table), ranges, reserved)
 
     def _receive(
-        self, topic: str, group: str, max_messages: int, lease: Any, wait: Any, consumer: str
-    ) -> Flow[tuple[pa.Table, Lease]]:
-        wait_seconds = milliseconds(wait, "wait", max_seconds=limits.WAIT_SECONDS_MAX) / 1000
+        self, topic: str, group: str, max_messages: int, lease: Any, wait: Any, consumer: str,
+        begin: Any = None,
+    ) -> Flow[tuple[pa.Table, Lease, int]]:  # fmt: skip
+        wait_ms = milliseconds(wait, "wait", max_seconds=limits.WAIT_SECONDS_MAX)
+        wait_seconds = wait_ms / 1000
         path = _group(topic, group) + "/receive"
         body = {
             "max_messages": arguments.whole(
@@ -334,6 +359,8 @@ class RemoteFlows(Flows):
             "wait": wait_seconds,
             "consumer": arguments.text(consumer, "consumer"),
         }
+        begins = arguments.begins(begin, wait_ms)
+        body |= {} if begins is None else {"begin": begins}
         # Leases whose answer was lost end by themselves.
         reply = yield from self._call(
             "POST", path, body, repeat=True, arrow=True, wait_seconds=wait_seconds
@@ -342,7 +369,7 @@ class RemoteFlows(Flows):
         return table, Lease(
             topic, about.topic_number, group, about.group_number, about.epoch, about.deadline_ms,
             about.settled, about.tag,
-        )  # fmt: skip
+        ), about.reserved  # fmt: skip
 
     # -- settling ----------------------------------------------------------------------------------
 
@@ -359,13 +386,17 @@ class RemoteFlows(Flows):
         parts = self.settles(action, items, delay=delay, lease=lease, reason=reason)
         if not parts:
             return
-        if action == "extend":
-            self._deadlines.doubt(items, self.now_ms() + arguments.lease_ms(lease))
+        renewed_ms = lease_of(action, lease)
+        if renewed_ms is not None:
+            self._deadlines.doubt(items, self.now_ms() + renewed_ms)
         refused, deadline_ms = yield from self._settle(*parts)
         if deadline_ms is not None:
             self._deadlines.learn(items, deadline_ms)
+        found = [
+            x for x in items if refused and (x.receipt if isinstance(x, Leased) else x) in refused
+        ]
+        note_begun(action, items, found)
         if refused:
-            found = [x for x in items if (x.receipt if isinstance(x, Leased) else x) in refused]
             raise expired(found, len(found), len(items))
 
     def settle_table(
@@ -378,7 +409,7 @@ class RemoteFlows(Flows):
         lease: Any = None,
         reason: str = "",
     ) -> Flow[None]:
-        if needs_no_settling(action, leased.lease):
+        if needs_no_settling(action, leased.lease, reserved=leased.reserved > 0):
             return
         held = [
             _held(leased.lease, partition, merge(ranges))
@@ -388,12 +419,13 @@ class RemoteFlows(Flows):
         if not held:
             return
         part, before = _part(action, [], held, delay, lease, reason), leased.lease
-        if action == "extend":
-            doubt_table(leased, self.now_ms() + arguments.lease_ms(lease))
+        renewed_ms = lease_of(action, lease)
+        if renewed_ms is not None:
+            doubt_table(leased, self.now_ms() + renewed_ms)
         refused, deadline_ms = yield from self._settle((part, before.deadline_ms))
         if deadline_ms is not None:
             learn_table(leased, before, deadline_ms, whole=mask is None)
-        if refused:
+        if refused and not settled_before(action, leased.lease):
             count = sum(end - start for one in held for start, end in one.ranges)
             places = [(receipt.partition, receipt.offset) for receipt in map(parse, refused)]
             raise expired(places, len(places), count)
@@ -415,7 +447,7 @@ class RemoteFlows(Flows):
                 raise InvalidRequest(
                     f"deliveries and receipts can be settled, not {type(item).__name__}"
                 )
-            elif not needs_no_settling(action, item.lease):
+            elif not needs_no_settling(action, item.lease, reserved=item.reserved):
                 until_ms = min(until_ms, self._deadlines.until(item))
                 ranges = found.setdefault((item.lease, item.partition), [])
                 if ranges and ranges[-1][1] == item.offset:
@@ -440,8 +472,10 @@ class RemoteFlows(Flows):
             done = reply.json(wire.SettledOut)
         except ReceiptExpired as error:
             refused = dict.fromkeys(error.refused)
-            if not reply.repeated or part.action == "extend":  # which ends no lease by itself
+            if not reply.repeated or part.action in ("extend", "begin"):  # these end no lease
                 return refused, None
+            if part.action == "release":  # it is not ours any more, whatever came first
+                return {}, None
             if part.action != "ack":
                 raise _unknown(error) from error
             # The attempt whose answer was lost has ended the leases, or something else has. While
@@ -745,12 +779,13 @@ def _part(
     action: Action, receipts: list[str], held: list[wire.HeldIn], delay: Any, lease: Any,
     reason: str,
 ) -> wire.SettlePart:  # fmt: skip
+    lease_ms = lease_of(action, lease)
     return wire.SettlePart(
         action=action,
         receipts=receipts,
         held=held,
         delay=None if delay is None else milliseconds(delay, "delay") / 1000,
-        lease=arguments.lease_ms(lease) / 1000 if action == "extend" else None,
+        lease=None if lease_ms is None else lease_ms / 1000,
         reason=arguments.text(reason, "reason"),
     )
 

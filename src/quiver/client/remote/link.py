@@ -77,6 +77,7 @@ class Request:
     repeat: bool
     wait_seconds: float = 0  # how long the node itself may take its time
     opens: bool = False  # the first of a link, with a patience of its own
+    patience_seconds: float | None = None  # for a node that is away; None: the address's
 
     @property
     def only_reads(self) -> bool:
@@ -193,6 +194,11 @@ class Link:
         self._waiting = 0  # requests that wait for messages
         self._at = 0  # the node that answered last
         self.lanes = Lanes()
+
+    @property
+    def closed(self) -> bool:
+        """Whether no further call can be made."""
+        return self._closed
 
     def now_ms(self) -> int:
         """The node's time, as far as we know it."""
@@ -333,7 +339,9 @@ class Link:
                 repeated = repeated or not request.only_reads
                 tried = _why(error)
             if deadline is None:
-                deadline = time.monotonic() + self.address.patience_seconds
+                patience = given.patience_seconds
+                patience = self.address.patience_seconds if patience is None else patience
+                deadline = time.monotonic() + patience
             everywhere = attempt + 1 >= len(self.address.hosts)
             if tried is not None and everywhere and _is_over(deadline):
                 tried += f"; tried {_times(attempt + 1)} in {time.monotonic() - begun:.1f} s"

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -53,11 +53,13 @@ def plain(table: pa.Table) -> pa.Table:
 
 
 def deliveries(
-    make: Callable[..., L], settle: Callable[..., Any], lease: Lease, table: pa.Table
+    make: Callable[..., L], settle: Callable[..., Any], lease: Lease, table: pa.Table, reserved: int
 ) -> list[L]:
-    """The messages of a receive as objects of the caller's kind."""
+    """The messages of a receive as objects of the caller's kind; the last are `reserved`."""
     attempts = table["attempt"].to_pylist()
-    return list(map(make, repeat(settle), repeat(lease), attempts, *_columns(lease.topic, table)))
+    begun = chain(repeat(False, table.num_rows - reserved), repeat(True, reserved))
+    columns = _columns(lease.topic, table)
+    return list(map(make, repeat(settle), repeat(lease), attempts, begun, *columns))
 
 
 def ranges(table: pa.Table) -> dict[int, list[tuple[int, int]]]:

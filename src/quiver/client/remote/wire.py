@@ -165,12 +165,16 @@ class ApplicationOut(Answer, frozen=True):
 
 
 class ReceiveIn(Shape, frozen=True):
-    """How many, held for how long, and how long to wait for the first."""
+    """How many, held for how long, and how long to wait for the first.
+
+    `begin` is how many of them begin with that; the others are reserved. Without it all begin.
+    """
 
     max_messages: int = 1
     lease: Span = 30
     wait: Span = 0
     consumer: str = ""
+    begin: int | None = None
 
 
 class OriginOut(Answer, frozen=True):
@@ -188,8 +192,8 @@ class OriginOut(Answer, frozen=True):
 class MessageOut(Answer, frozen=True, omit_defaults=True):
     """A stored message: `body` if it is text, else `base64`.
 
-    Under a lease it has an `attempt`, an `epoch` that only grows, and, unless its group is
-    at-most-once, a `receipt`.
+    Under a lease it has an `attempt`, an `epoch` that only grows, and, unless it is settled already
+    (it has begun, at most once), a `receipt`. While it is `reserved` it has not begun.
     """
 
     id: str
@@ -204,6 +208,7 @@ class MessageOut(Answer, frozen=True, omit_defaults=True):
     attempt: int = 0
     epoch: int = 0
     receipt: str | None = None
+    reserved: bool = False
     origin: OriginOut | None = None
 
 
@@ -223,6 +228,7 @@ class LeaseAbout(Answer, frozen=True):
     deadline_ms: int
     settled: bool
     tag: bytes
+    reserved: int = 0  # so many of the last messages have not begun
 
 
 class HeldIn(Shape, frozen=True):

@@ -18,7 +18,15 @@ from quiver.batches.output import Piece, table
 from quiver.batches.rows import Row, as_json, make_row
 from quiver.client import arguments
 from quiver.client.aio import run
-from quiver.client.flows import Flow, StoredPage, deliveries, expired, records, sent_batch
+from quiver.client.flows import (
+    Flow,
+    StoredPage,
+    deliveries,
+    expired,
+    lease_of,
+    records,
+    sent_batch,
+)
 from quiver.client.remote import wire
 from quiver.client.results import AsyncDelivery, Lease, Record, Sent, SentBatch, Staged
 from quiver.client.steps import Work
@@ -156,7 +164,7 @@ async def receive(call: Call, body: wire.ReceiveIn) -> Any:
     if not call.arrow:
         _few(body.max_messages, "messages", "ask for fewer, or for Arrow with Accept")
     flow = call.flows.receive(
-        call.topic, call.group, body.max_messages, body.lease, body.wait, body.consumer
+        call.topic, call.group, body.max_messages, body.lease, body.wait, body.consumer, body.begin
     )
     with call.waiting(body.wait):
         grant, lease = await until_gone(call.request, run(flow), call.flows.give_back)
@@ -181,16 +189,17 @@ async def _received(call: Call, grant: Grant, lease: Lease) -> Any:
             return wire.Received(messages=[message_out(item) for item in found])
 
         return await written(received)
-    about = wire.LeaseAbout(
-        group=lease.group, topic_number=lease.topic_number, group_number=lease.group_number,
-        epoch=lease.epoch, deadline_ms=lease.deadline_ms, settled=lease.settled,
-        tag=lease.tag,
-    )  # fmt: skip
 
-    def made() -> pa.Table:
-        return arrow.slim(table(list(grant.source.readable(some=True)), with_where=True))
+    def made() -> Stream:
+        pieces = list(grant.source.readable(some=True))
+        about = wire.LeaseAbout(
+            group=lease.group, topic_number=lease.topic_number, group_number=lease.group_number,
+            epoch=lease.epoch, deadline_ms=lease.deadline_ms, settled=lease.settled,
+            tag=lease.tag, reserved=sum(part.count for _, _, part in pieces if part.reserved),
+        )  # fmt: skip
+        return Stream(arrow.slim(table(pieces, with_where=True)), about)
 
-    return Stream(await asyncio.to_thread(made), about)
+    return await asyncio.to_thread(made)
 
 
 def _no_settling(*_: Any, **__: Any) -> None:
@@ -227,8 +236,13 @@ def message_out(item: Record) -> wire.MessageOut:
 def _lease_of(item: Record) -> dict[str, Any]:
     if not isinstance(item, AsyncDelivery):
         return {}
-    receipt = None if item.lease.settled else item.receipt
-    return {"attempt": item.attempt, "epoch": item.epoch, "receipt": receipt}
+    receipt = None if item.lease.settled and not item.reserved else item.receipt
+    return {
+        "attempt": item.attempt,
+        "epoch": item.epoch,
+        "receipt": receipt,
+        "reserved": item.reserved,
+    }
 
 
 # -- settling --------------------------------------------------------------------------------------
@@ -244,9 +258,10 @@ async def settle(call: Call, body: wire.SettlePart) -> wire.SettledOut:
         secret = call.flows.secret
         texts = [text(one, tag(one.topic, one.group, one.epoch, secret)) for one in refused]
         raise expired(texts, len(texts), total)
-    if body.action != "extend":
+    lease_ms = lease_of(body.action, body.lease)
+    if lease_ms is None:
         return wire.SettledOut(count=total)
-    return wire.SettledOut(count=total, deadline_ms=begun_ms + arguments.lease_ms(body.lease))
+    return wire.SettledOut(count=total, deadline_ms=begun_ms + lease_ms)
 
 
 async def transact(call: Call, body: wire.TransactionIn) -> list[SentBatch]:

@@ -1,0 +1,166 @@
+"""What a consumer does in the background, a step at a time, and what it does when its node is away.
+
+Both faces drive these flows: `sync.Consumer` in a thread, `aio.AsyncConsumer` in a task.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from logging import getLogger
+from random import Random
+from threading import RLock
+from typing import Any, Final, Generic, TypeVar
+
+from quiver import limits
+from quiver.client.flows import Flow, Flows
+from quiver.client.keeping import extend
+from quiver.client.results import Leased
+from quiver.client.stock import Ask, Begin, GiveBack, Keep, Rest, Stock
+from quiver.errors import (
+    DiskFull,
+    OutcomeUnknown,
+    QueueClosed,
+    QueueFull,
+    QuiverError,
+    ReceiptError,
+    ReceiptExpired,
+    UnavailableError,
+)
+from quiver.model.units import milliseconds
+
+L = TypeVar("L", bound=Leased)
+
+LOGGER: Final = getLogger("quiver")
+FOR_THE_CALLER: Final = (DiskFull, QueueFull)  # nothing comes back by itself here
+
+
+class Consuming(Generic[L]):
+    """The steps of one consumer. `lock` is around every change of its stock."""
+
+    def __init__(
+        self, flows: Flows, stock: Stock[L], make: Callable[..., L], settle: Callable[..., Any],
+        wish: Sequence[str],
+    ) -> None:  # fmt: skip
+        self.lock = RLock()  # taken as it is: a condition can be interrupted half way
+        self.stock = stock
+        self._flows = flows.patient(limits.CONSUMER_PATIENCE_SECONDS)
+        self._make, self._settle = make, settle
+        self._topic, self._group, self._name = wish
+
+    def turn(self) -> Flow[float | None]:
+        """Do what is to be done now; if that is nothing, how many seconds there are until the next turn."""
+        asked = time.monotonic()
+        with self.lock:
+            step = self.stock.next(asked)
+        match step:
+            case Keep():
+                yield from extend(self._flows, step.due, self._told(asked))
+            case GiveBack():
+                yield from self.release(step.deliveries)
+                with self.lock:
+                    self.stock.were_given_back()
+            case Begin():
+                yield from self._begin(step.deliveries, asked)
+            case Ask():
+                wait = self.stock.pause if step.waits else 0
+                got = yield from self.receive(step.room, wait, step.begin)
+                with self.lock:
+                    self.stock.add(got, asked, step)
+            case Rest(seconds):
+                return seconds
+        return None
+
+    def receive(self, room: int, wait: float, begin: int | None) -> Flow[list[L]]:
+        """Messages for the stock, or for whoever waits for one."""
+        got: list[L] = yield from self._flows.receive_messages(
+            self._make, self._settle, self._topic, self._group, room, self.stock.lease_seconds,
+            wait, self._name, begin,
+        )  # fmt: skip
+        return got
+
+    def release(self, deliveries: list[L]) -> Flow[None]:
+        """Give these back; what is not ours any more need not be."""
+        with suppress(ReceiptError):
+            yield from self._flows.settle("release", deliveries)
+
+    def _begin(self, deliveries: list[L], asked: float) -> Flow[None]:
+        """Begin these. If others have some of them, see what else they have taken."""
+        refused: Any = ()
+        try:
+            yield from self._flows.settle("begin", deliveries, lease=self.stock.lease_seconds)
+        except ReceiptExpired as error:
+            refused = error.refused
+        except ReceiptError:  # of a topic or group that was deleted
+            refused = deliveries
+        with self.lock:
+            self.stock.were_begun(refused, asked)
+            doubtful = self.stock.reserved if refused else []
+        if doubtful:
+            due = [(self.stock.lease_seconds, doubtful)]
+            yield from extend(self._flows, due, self._told(asked))
+
+    def _told(self, asked: float) -> Callable[[list[L], Any], None]:
+        def told(kept: list[L], lost: Any) -> None:
+            with self.lock:
+                self.stock.were_kept(kept, lost, asked)
+
+        return told
+
+    @property
+    def title(self) -> str:
+        """Who it is, for people."""
+        return f"the consumer of topic {self._topic!r} (group {self._group!r})"
+
+    def is_passing(self, error: Exception) -> bool:
+        """Whether it may be over after a while: the node is away, or has too much to do."""
+        if isinstance(error, QueueClosed):  # the node's, which ends, or our own
+            return not self._flows.closed
+        away = isinstance(error, UnavailableError | OutcomeUnknown)
+        return away and not isinstance(error, FOR_THE_CALLER)
+
+
+class Outage:
+    """Since when a node is away; how long to wait before the next attempt, and whether to go on."""
+
+    def __init__(self, title: str, limit_seconds: float | None) -> None:
+        self._title = title
+        self._limit = limit_seconds
+        self._chance = Random()  # noqa: S311  # it spreads attempts, it guards nothing
+        self._since: float | None = None
+        self._failures = 0
+
+    @property
+    def lasts(self) -> bool:
+        """Whether the node is away."""
+        return self._since is not None
+
+    def failed(self, error: QuiverError, began: float) -> float:
+        """An attempt that began then has failed; how many seconds to wait, or the error if it is enough."""
+        if self._since is None:
+            self._since = began
+            LOGGER.warning("%s has lost its node, and waits for it: %s", self._title, error)
+        self._failures += 1
+        longest = min(
+            limits.BACKOFF_SECONDS_MAX, limits.BACKOFF_SECONDS_MIN * 2 ** min(self._failures, 30)
+        )
+        pause = self._chance.uniform(longest / 2, longest)
+        if self._limit is not None:
+            left = self._since + self._limit - time.monotonic()
+            if left <= 0:
+                raise error
+            pause = min(pause, left)
+        return pause
+
+    def is_over(self) -> None:
+        """An attempt was successful."""
+        if self._since is not None:
+            seconds = time.monotonic() - self._since
+            LOGGER.warning("%s has its node back, after %.1f s", self._title, seconds)
+            self._since, self._failures = None, 0
+
+
+def limit_of(give_up_after: Any) -> float | None:
+    """For how many seconds a node may be away, from what a caller says."""
+    if give_up_after is None:
+        return None
+    return milliseconds(give_up_after, "give_up_after") / 1000
