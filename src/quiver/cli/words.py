@@ -16,6 +16,12 @@ def happened(row: dict[str, Any]) -> str:
             return "sent again, known by its dedup id or producer: not stored again"
         case "leased":
             return f"leased by {_who(row)}{_attempt(row)}, until {clock(row['until'], row)}"
+        case "reserved":
+            return f"reserved for {_who(row)}, until {clock(row['until'], row)}"
+        case "released":
+            later = row["until"] is not None and row["until"] > row["time"]
+            again = f"; again from {clock(row['until'], row)} on" if later else ""
+            return f"given back by {_who(row)}, not counted{_reason(row)}{again}"
         case "delivered":
             return f"delivered to {_who(row)}, which is at-most-once: settled with that"
         case "extended":

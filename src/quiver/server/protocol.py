@@ -17,6 +17,7 @@ would take the refusal for the answer to a request that was served, and might re
 """
 
 import asyncio
+from collections.abc import Callable
 from enum import Enum
 from math import inf
 
@@ -33,7 +34,7 @@ from uvicorn.server import ServerState
 from quiver import limits
 from quiver.errors import InvalidRequest, Overloaded, QuiverError
 from quiver.server.problems import PROBLEM, body_of
-from quiver.server.requests import new_id
+from quiver.server.requests import UNDELIVERED, new_id
 from quiver.server.traffic import Traffic
 
 
@@ -85,10 +86,22 @@ class Connection(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._traffic.leave(self._peer)
         self._count_unsent(0)
-        if self._active is not None and not self._active.response_complete:
-            self._active.disconnected = True  # uvicorn tells only the newest of pipelined requests
-            self._active.message_event.set()
+        if self._active is not None:
+            complete = self._active.response_complete
+            if not complete:
+                self._active.disconnected = (
+                    True  # uvicorn tells only the newest of pipelined requests
+                )
+                self._active.message_event.set()
+            if self.flow.write_paused or not complete:
+                self._lose_answer(self._active)
         super().connection_lost(exc)
+
+    @staticmethod
+    def _lose_answer(cycle: RequestResponseCycle) -> None:
+        """The client is gone, and a part of its answer was not written."""
+        undelivered: Callable[[], None] = cycle.scope.get(UNDELIVERED, _nothing)  # type: ignore[assignment]
+        undelivered()
 
     def sweep(self, now: float) -> None:
         """Cut a connection whose time is up."""
@@ -233,6 +246,8 @@ class Connection(HttpToolsProtocol):
     def on_response_complete(self) -> None:
         self.server_state.total_requests += 1
         if self.transport.is_closing():
+            if self._active is not None and self._active.keep_alive:  # we have not closed it
+                self._lose_answer(self._active)
             return
         self.flow.resume_reading()
         if self.pipeline:
@@ -279,6 +294,10 @@ class Connection(HttpToolsProtocol):
     def _end(self, last: bytes) -> None:
         self.transport.write(last)
         self.transport.close()
+
+
+def _nothing() -> None:
+    """Most answers carry nothing that could be given back."""
 
 
 class Refused(Exception):

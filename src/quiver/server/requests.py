@@ -47,6 +47,7 @@ FOR_BROWSERS: Final[tuple[tuple[bytes, bytes], ...]] = (  # a door may say somet
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
 REQUEST_ID: Final = "quiver.request_id"  # where the scope has it
+UNDELIVERED: Final = "quiver.undelivered"  # what to do if the answer cannot be written
 DOOR: Final = "quiver.door"  # and the name of the door that it came to, for those who count
 AMAZON_ID: Final = b"x-amzn-requestid"  # as SDKs read it
 OWN_SITES: Final = (b"same-origin", b"none")  # "none": typed, or opened from outside the browser
@@ -278,6 +279,14 @@ async def until_gone(
         await asyncio.gather(task, gone, return_exceptions=True)
         if not wanted and not task.cancelled() and task.exception() is None:
             give_back(task.result())
+
+
+async def demand_there(request: Request, give_back: Callable[[], Any]) -> None:
+    """Give back what an answer carries if the client is gone, or goes before it has been written."""
+    if await request.is_disconnected():
+        give_back()
+        raise ClientDisconnect
+    request.scope[UNDELIVERED] = give_back
 
 
 async def _gone(request: Request) -> None:

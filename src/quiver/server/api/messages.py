@@ -38,7 +38,7 @@ from quiver.node.receipts import Receipt, tag, text, verify
 from quiver.node.shard import Grant
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Stream, written
-from quiver.server.requests import until_gone
+from quiver.server.requests import demand_there, until_gone
 
 Owned: TypeAlias = dict[tuple[int, int], dict[tuple[int, int], list[tuple[int, int]]]]
 
@@ -169,13 +169,16 @@ async def receive(call: Call, body: wire.ReceiveIn) -> Any:
     with call.waiting(body.wait):
         grant, lease = await until_gone(call.request, run(flow), call.flows.give_back)
     if lease.settled:  # what is delivered once at most cannot be given back
-        return await _received(call, grant, lease)
-    try:
-        async with call.making():
-            return await _received(call, grant, lease)
-    except Overloaded:
-        call.flows.give_back((grant, lease))
-        raise
+        answer = await _received(call, grant, lease)
+    else:
+        try:
+            async with call.making():
+                answer = await _received(call, grant, lease)
+        except Overloaded:
+            call.flows.give_back((grant, lease))
+            raise
+    await demand_there(call.request, lambda: call.flows.give_back((grant, lease)))
+    return answer
 
 
 async def _received(call: Call, grant: Grant, lease: Lease) -> Any:

@@ -169,7 +169,8 @@ def _steps(cut: "DataFrame") -> "DataFrame":
 def _forgotten(cut: "DataFrame", evidence: Evidence) -> "DataFrame":
     """A lease ends: by its holder, or when its time has come."""
     ends = evidence.ledger.agg(f.max("time").alias("_now"))
-    held = cut.where(f.col("group").isNotNull() & f.col("event").isin(*pieces.STEPS, "extended"))
+    told = (*pieces.STEPS, "extended", "reserved")
+    held = cut.where(f.col("group").isNotNull() & f.col("event").isin(*told))
     last = held.groupBy(*STORY, "is_last_life", "is_last_group_life", "is_last_era").agg(
         f.max(f.struct("entry", "rank", "event", "time", "consumer", "attempt")).alias("_last"),
         f.max("until").alias("until"),
@@ -182,7 +183,7 @@ def _forgotten(cut: "DataFrame", evidence: Evidence) -> "DataFrame":
         cut.where("event = 'purged'").groupBy("topic", "life").agg(f.max("entry").alias("_purged"))
     )  # also ends leases on what had expired before, of which it has no rows
     open_ = (
-        last.where(f.col("event").isin("leased", "extended"))
+        last.where(f.col("event").isin("leased", "extended", "reserved"))
         .where("is_last_life and is_last_group_life and is_last_era")
         .join(gone, list(pieces.PLACE), "left_anti")
         .join(purged, ["topic", "life"], "left")
@@ -276,12 +277,19 @@ def _groups(evidence: Evidence) -> "DataFrame":
 
 
 def _overtaken(cut: "DataFrame", evidence: Evidence) -> list["DataFrame"]:
-    """With order, nothing is given out while something earlier waits."""
+    """With order, nothing is given out while something earlier waits.
+
+    What is reserved is given out with that; when it begins is its consumer's affair.
+    """
     by_order = {
         order: [topic for topic, policy in evidence.policies.items() if policy.order == order]
         for order in ("partition", "key")
     }
-    taken = cut.where(f.col("event").isin(*pieces.TAKEN) & f.col("is_last_life"))
+    steps = cut.where(f.col("event").isin(*pieces.STEPS, "reserved") & f.col("is_last_life"))
+    steps = _with_previous(steps, STORY)
+    begins = f.col("event").isin(*pieces.TAKEN)
+    reserved = f.coalesce(f.col("_before.event") == "reserved", f.lit(False))
+    taken = steps.where((f.col("event") == "reserved") | (begins & ~reserved)).drop("_before")
     strict = taken.where(f.col("topic").isin(by_order["partition"]))
     keyed = taken.where(f.col("topic").isin(by_order["key"]))
     last = f.col("offset") + f.col("count") - 1

@@ -27,13 +27,13 @@ MOVES: Final = ("dead_lettered", "redriven", "published")
 TAKEN: Final = ("leased", "delivered")
 FREED: Final = ("nacked", "timed_out")
 SETTLED: Final = ("acked", "delivered", "dead_lettered", "expired", "lost")
-STEPS: Final = ("leased", *FREED, *SETTLED)
+STEPS: Final = ("leased", *FREED, "released", *SETTLED)  # a release is no failure
 REMOVED: Final = ("redriven", "published", "discarded", "purged", "compacted", "dropped")
 
 # Of what happens to one message in one entry: time passes first, then the command does its work.
 _ORDER: Final = (
-    ("sent", ARRIVED), ("timed_out",), ("nacked", "leased", "extended", "acked", "delivered"),
-    ("dead_lettered", "expired"), ("lost",), REMOVED,
+    ("sent", ARRIVED), ("timed_out", "released"), ("reserved", "leased", "delivered"),
+    ("nacked", "extended", "acked"), ("dead_lettered", "expired"), ("lost",), REMOVED,
 )  # fmt: skip
 
 _AFTER_ALL: Final = 2**62  # an entry that no log will ever have
