@@ -518,26 +518,28 @@ class Delivery:
             self._set_timer((deadline_ms, LEASE, topic.number, group.number, number, self.index))
         for start, end, _ in begun if once else ():
             view.settle(start, end, self.now_ms)
-        for start, end, attempts in sorted(begun):
-            piece = Piece(start, end, attempts + 1, deadline_ms)
-            self._count_begun(topic, group, number, piece, command.consumer)
+        for start, end, attempts in sorted(begun) if len(begun) > 1 else begun:
+            self._count_begun(
+                topic, group, number, start, end, attempts + 1, deadline_ms, command.consumer
+            )
         for start, end, _ in sorted(reserved):
             topic.ledger.add(Event.RESERVED, topic.name, number, start, end, group.name,
                              command.consumer, until_ms=deadline_ms)  # fmt: skip
 
     @staticmethod
     def _count_begun(
-        topic: Topic, group: Group, partition: int, piece: Piece, consumer: str
+        topic: Topic, group: Group, partition: int, start: int, end: int, attempt: int,
+        until_ms: int, consumer: str,
     ) -> None:  # fmt: skip
         """A consumer begins these: an attempt. At most once, they are settled with that."""
-        event, until_ms, count = Event.LEASED, piece.deadline_ms, piece.end - piece.start
+        event, count = Event.LEASED, end - start
         if group.guarantee == "at-most-once":
             event, until_ms = Event.DELIVERED, 0
             group.acked += count
-        topic.ledger.add(event, topic.name, partition, piece.start, piece.end, group.name, consumer,
-                         piece.attempt, until_ms=until_ms)  # fmt: skip
+        topic.ledger.add(event, topic.name, partition, start, end, group.name, consumer, attempt,
+                         until_ms=until_ms)  # fmt: skip
         group.delivered += count
-        if piece.attempt > 1:
+        if attempt > 1:
             group.redelivered += count
 
     def _take_over(self, topic: Topic, group: Group, most: int) -> bool:
@@ -704,8 +706,8 @@ class Delivery:
         """Settle what the lease holds of `start … end`; return what that was."""
         if command.action == "dismiss":
             return self._dismiss(topic, group, view, start, min(end, view.partition.end))
-        lease = _lease_for(command.action, group, view, epoch)
-        if lease is None:
+        lease = view.leases.get(epoch)
+        if lease is None or not _may_settle(command.action, group):
             return []
         number, consumer = view.partition.number, lease.consumer
         if command.action == "begin":
@@ -725,22 +727,22 @@ class Delivery:
             self._give_back(topic, group, view, released, consumer, command.reason,
                             command.delay_ms or 0)  # fmt: skip
             return [(piece.start, piece.end) for piece in released]
-        for piece in released:
-            if piece.steal_ms:
-                self._count_begun(topic, group, number, piece, consumer)
+        for low, high, attempt, deadline_ms, steal_ms in released:
+            if steal_ms:
+                self._count_begun(topic, group, number, low, high, attempt, deadline_ms, consumer)
         match command.action:
             case "ack":
-                for piece in released:
-                    topic.ledger.add(Event.ACKED, topic.name, number, piece.start, piece.end,
-                                     group.name, consumer, piece.attempt)  # fmt: skip
-                    view.settle(piece.start, piece.end, self.now_ms)
+                for low, high, attempt, *_ in released:
+                    topic.ledger.add(Event.ACKED, topic.name, number, low, high, group.name,
+                                     consumer, attempt)  # fmt: skip
+                    view.settle(low, high, self.now_ms)
             case "dead_letter":
                 for piece in released:
                     self._bury(topic, group, view, piece.start, piece.end, piece.attempt,
                                command.reason, consumer)  # fmt: skip
             case "nack":
                 self._nack(topic, group, view, released, command, consumer)
-        return [(piece.start, piece.end) for piece in released]
+        return [piece[:2] for piece in released]
 
     def _begin(
         self, topic: Topic, group: Group, view: View, lease: Lease, start: int, end: int,
@@ -756,10 +758,16 @@ class Delivery:
                 view.settle(piece.start, piece.end, self.now_ms)
         else:
             before = view.begin(lease.epoch, start, end, until_ms)
+        number = view.partition.number
         for piece in before:
             if piece.steal_ms:
-                now = piece._replace(deadline_ms=until_ms or piece.deadline_ms)
-                self._count_begun(topic, group, view.partition.number, now, lease.consumer)
+                self._count_begun(
+                    topic, group, number, piece.start, piece.end, piece.attempt,
+                    until_ms or piece.deadline_ms, lease.consumer,
+                )  # fmt: skip
+            elif until_ms:
+                topic.ledger.add(Event.EXTENDED, topic.name, number, piece.start, piece.end,
+                                 group.name, lease.consumer, until_ms=until_ms)  # fmt: skip
         return [(piece.start, piece.end) for piece in before]
 
     def _dismiss(self, topic: Topic, group: Group, view: View, start: int, end: int) -> list[Range]:
@@ -863,9 +871,10 @@ class Delivery:
         for (_, group), settle in zip(owners, command.settles, strict=True):
             for held in settle.held:
                 view = group.views[held.partition]
-                lease = _lease_for(settle.action, group, view, held.epoch)
+                lease = view.leases.get(held.epoch)
+                may = lease is not None and _may_settle(settle.action, group)
                 for start, end in held.ranges:
-                    if lease is None or not lease.holds(start, end):
+                    if lease is None or not may or not lease.holds(start, end):
                         raise ReceiptExpired(
                             "a lease of the transaction has ended, so nothing of it was done; "
                             "the message is or will be delivered again"
@@ -1316,14 +1325,12 @@ def _ledger_of(source: Topic, target: Topic) -> Ledger:
     return source.ledger if source.policy.ledger else target.ledger
 
 
-def _lease_for(action: str, group: Group, view: View, epoch: int) -> Lease | None:
-    """The lease, if the action may be done to what it holds.
+def _may_settle(action: str, group: Group) -> bool:
+    """Whether the action may be done to what is leased.
 
     At most once only what has not begun is leased, so that none of it can have failed.
     """
-    if group.guarantee == "at-most-once" and action in ("nack", "dead_letter"):
-        return None
-    return view.leases.get(epoch)
+    return group.guarantee != "at-most-once" or action not in ("nack", "dead_letter")
 
 
 def _reserve(slices: list[Slice], begin: int) -> list[Slice]:

@@ -71,13 +71,16 @@ class Lease:
         released: list[Piece] = []
         remain: list[Piece] = []
         for piece in pieces:
-            low, high, *rest = piece
+            low, high, attempt, deadline_ms, steal_ms = piece
+            if low >= start and high <= end:
+                released.append(piece)
+                continue
             if low < start:
-                remain.append(Piece(low, start, *rest))
+                remain.append(Piece(low, start, attempt, deadline_ms, steal_ms))
             if high > end:
-                remain.append(Piece(end, high, *rest))
-            whole = start <= low and high <= end
-            released.append(piece if whole else Piece(max(low, start), min(high, end), *rest))
+                remain.append(Piece(end, high, attempt, deadline_ms, steal_ms))
+            cut = max(low, start), min(high, end)
+            released.append(Piece(*cut, attempt, deadline_ms, steal_ms))
         at = self._first(start)
         self.held[at : at + len(pieces)] = remain
         return released
@@ -206,7 +209,7 @@ class View:
             self.reserving[epoch] = steal_ms
         held.sort()
         self.leases[epoch] = Lease(epoch, consumer, held)
-        self.leased += sum(piece.end - piece.start for piece in held)
+        self.leased += sum([end - start for start, end, *_ in held])
 
     def release(self, epoch: int, start: int, end: int) -> list[Piece]:
         """End the lease on what it holds of `start … end`: the pieces."""
@@ -214,10 +217,12 @@ class View:
         if lease is None:
             return []
         released = lease.release(start, end)
-        self.leased -= sum(piece.end - piece.start for piece in released)
+        for piece in released:
+            self.leased -= piece[1] - piece[0]
         if not lease.held:
             del self.leases[epoch]
-        self._unreserve(lease, released)
+        if self.reserving:
+            self._unreserve(lease, released)
         return released
 
     def _unreserve(self, lease: Lease, pieces: list[Piece]) -> None:

@@ -179,6 +179,13 @@ def test_to_begin_counts_once_however_often_it_is_said():
     assert core.events == [("reserved", 2), ("leased", 2)]
 
 
+def test_to_begin_again_for_longer_is_told_as_an_extension():
+    core = Core()
+    core.send(1)
+    core.settle(core.receive(), "begin", 0, lease_ms=LEASE_MS)
+    assert core.events == [("leased", 1), ("extended", 1)]
+
+
 def test_to_begin_holds_it_from_now_if_it_says_for_how_long():
     core = Core()
     core.send(2)
