@@ -80,8 +80,8 @@ LATER = {"async": pytest.mark.check, "json": pytest.mark.check, "async-client": 
 REFUSED = {"test_bad_input"}
 # What is more than Python: behaviours that are also checked through plain HTTP and JSON.
 PLAIN = {
-    "test_dead_letters", "test_delivery", "test_groups", "test_idempotence", "test_order", "test_time",
-    "test_transactions", "test_waiting",
+    "test_dead_letters", "test_delivery", "test_groups", "test_idempotence", "test_order",
+    "test_reserved", "test_time", "test_transactions", "test_waiting",
 }  # fmt: skip
 
 

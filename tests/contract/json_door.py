@@ -120,6 +120,12 @@ class JsonQueue:
     def dead_letter(self, items: Any, **how: Any) -> None:
         self.settle("dead_letter", items, **how)
 
+    def begin(self, items: Any, **how: Any) -> None:
+        self.settle("begin", items, **how)
+
+    def release(self, items: Any, **how: Any) -> None:
+        self.settle("release", items, **how)
+
     @contextmanager
     def transaction(self) -> Iterator["JsonTransaction"]:
         collected = JsonTransaction()
@@ -200,8 +206,9 @@ class JsonDelivery(JsonRecord):
         self._queue = queue
         self.group = group
         self.attempt = given["attempt"]
-        self.receipt = given["receipt"]
+        self.receipt = given.get("receipt")  # at most once, what has begun has none
         self.epoch = given["epoch"]
+        self.reserved = given.get("reserved", False)
 
     def ack(self) -> None:
         self._queue.ack(self)
@@ -214,6 +221,12 @@ class JsonDelivery(JsonRecord):
 
     def dead_letter(self, **how: Any) -> None:
         self._queue.dead_letter(self, **how)
+
+    def begin(self, **how: Any) -> None:
+        self._queue.begin(self, **how)
+
+    def release(self, **how: Any) -> None:
+        self._queue.release(self, **how)
 
 
 class JsonTransaction:
