@@ -12,7 +12,7 @@ TAG = bytes(16)
 
 def delivery(epoch: int = 5, offset: int = 0, lease: Lease | None = None) -> Delivery:
     lease = lease or Lease("t", 1, "g", 2, epoch, 1_000, False, TAG)
-    return Delivery(None, lease, 1, "t", b"", None, None, 0, 0, offset, epoch, 0, 0, None)  # type: ignore[arg-type]
+    return Delivery(None, lease, 1, False, "t", b"", None, None, 0, 0, offset, epoch, 0, 0, None)  # type: ignore[arg-type]
 
 
 def test_a_delivery_has_the_deadline_of_its_receive_and_then_the_newest():
