@@ -163,6 +163,7 @@ def test_a_process(node: Node, how: str):
         finally:
             process.kill()
             process.wait()
+            assert process.stdout is not None
             process.stdout.close()
             queue.delete_topic("t")
             queue.delete_topic("t.dlq")
