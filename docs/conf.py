@@ -25,7 +25,7 @@ CONTENTS = {
     "Concepts": ["docs/concepts/*"],
     "The node": [
         *("docs/node", "docs/http", "docs/sqs", "docs/security", "docs/observe"),
-        *("docs/kubernetes", "docs/upgrade", "docs/benchmarks"),
+        *("docs/backup", "docs/kubernetes", "docs/upgrade", "docs/benchmarks"),
     ],
     "Spark": ["docs/spark", "docs/pipeline", "docs/analytics", "examples/*/README"],
     "Reference": ["docs/reference/*", "CHANGELOG"],
