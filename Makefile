@@ -63,7 +63,7 @@ test: compiled  ## the quick tests, Spark's included: at most four minutes
 	$(call pytest,not (check or slow or soak))
 
 docs: $(STAMP)  ## the docs as a site with a search, in build/site; a link that leads nowhere is an error
-	$(BIN)/sphinx-build -q -W --keep-going -n -c docs . build/site
+	$(BIN)/sphinx-build -q -E -W --keep-going -n -c docs . build/site
 	@echo 'The site is build/site/index.html.'
 
 check: lint docs compiled  ## what to run before a commit: lint and all tests but the slow ones; at most ten minutes
