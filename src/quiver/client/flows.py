@@ -39,6 +39,7 @@ from quiver.client.results import (
     Sent,
     SentBatch,
     Staged,
+    ranges_of,
 )
 from quiver.client.steps import Work
 from quiver.core.delivery import letters, sending
@@ -622,19 +623,14 @@ class Flows:
         reason: str = "",
     ) -> Flow[None]:
         """Settle the rows of a leased table that the mask chooses."""
-        if needs_no_settling(action, leased.lease, reserved=leased.reserved > 0):
-            return
-        ranges: dict[tuple[int, int], list[tuple[int, int]]] = {}
-        for partition, found in chosen(leased, mask).items():
-            ranges[partition, leased.lease.epoch] = found
+        wanted = chosen(action, leased, mask)
+        ranges = {(partition, leased.lease.epoch): found for partition, found in wanted.items()}
         if not ranges:
             return
         owner = (leased.lease.topic_number, leased.lease.group_number)
         command = self.settle_command(action, owner, ranges, delay, lease, reason)
         refused = yield from self.settle_all([command])
-        if refused and not settled_before(action, leased.lease):
-            count = sum(end - start for found in ranges.values() for start, end in merge(found))
-            raise expired(tuple((x.partition, x.offset) for x in refused), len(refused), count)
+        check_rows(leased, wanted, [(x.partition, x.offset) for x in refused])
 
     def settles(
         self, action: Action, items: Any, *, delay: Any = None, lease: Any = None, reason: str = ""
@@ -1235,21 +1231,30 @@ def needs_no_settling(action: Action, lease: Lease, *, reserved: bool) -> bool:
     return True
 
 
-def settled_before(action: Action, lease: Lease) -> bool:
-    """Whether a refusal says no more than that messages are settled, as they should be."""
-    return lease.settled and action in ("ack", "begin")
+def chosen(action: Action, leased: LeasedTable, mask: Any) -> dict[int, list[tuple[int, int]]]:
+    """The offsets of the rows a mask chooses, as ranges by partition; not those that are settled."""
+    if needs_no_settling(action, leased.lease, reserved=leased.reserved > 0):
+        return {}
+    found = leased.ranges if mask is None else _masked(leased, mask)
+    if leased.lease.settled and action in ("ack", "begin"):
+        found = leased.to_begin(found)
+    return {partition: merge(ranges) for partition, ranges in found.items() if ranges}
 
 
-def chosen(leased: LeasedTable, mask: Any) -> dict[int, list[tuple[int, int]]]:
-    """The offsets of the rows a mask chooses, as ranges by partition."""
-    if mask is None:
-        return leased.ranges
-    chosen = leased.table.select(["partition", "offset"]).filter(_boolean(mask, len(leased)))
-    found: dict[int, list[tuple[int, int]]] = {}
-    for partition in pc.unique(chosen["partition"]).to_pylist():
-        of_partition = chosen.filter(pc.equal(chosen["partition"], partition))
-        found[partition] = [(at, at + 1) for at in of_partition["offset"].to_pylist()]
-    return found
+def check_rows(
+    leased: LeasedTable, wanted: dict[int, list[tuple[int, int]]], refused: list[tuple[int, int]]
+) -> None:
+    """Take note that these rows are settled; the error if some were refused: (partition, offset)."""
+    if leased.lease.settled:
+        leased.note_settled(wanted, refused)
+    if refused:
+        total = sum(end - start for ranges in wanted.values() for start, end in ranges)
+        raise expired(tuple(refused), len(refused), total)
+
+
+def _masked(leased: LeasedTable, mask: Any) -> dict[int, list[tuple[int, int]]]:
+    rows = leased.table.select(["partition", "offset"]).filter(_boolean(mask, len(leased)))
+    return ranges_of(rows)
 
 
 def _boolean(mask: Any, rows: int) -> pa.Array:

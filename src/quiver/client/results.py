@@ -8,13 +8,16 @@ from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quiver.client.twins import explained_by
+from quiver.core.delivery.offsets import merge, subtract
 from quiver.errors import InvalidRequest
 from quiver.model.replies import Durability, Origin, Placed
 from quiver.model.units import Duration
 from quiver.node.receipts import Receipt, text
 
+Ranges = dict[int, list[tuple[int, int]]]  # of offsets, by partition
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
@@ -305,7 +308,7 @@ class LeasedTable:
         settle: Callable[..., Any],
         lease: Lease,
         table: pa.Table,
-        ranges: dict[int, list[tuple[int, int]]],
+        ranges: Ranges,
         reserved: int = 0,
     ) -> None:
         self._settle = settle
@@ -313,6 +316,7 @@ class LeasedTable:
         self.table = table
         self.ranges = ranges  # all offsets, by partition
         self.reserved = reserved  # so many of the last rows had not begun when it was received
+        self._unbegun = ranges_of(table.slice(len(table) - reserved)) if lease.settled else {}
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -320,6 +324,30 @@ class LeasedTable:
     def __repr__(self) -> str:
         place = f"{self.lease.topic}/{self.lease.group}"
         return f"<{type(self).__name__} {place}, {len(self):,} messages>"
+
+    def to_begin(self, ranges: Ranges) -> Ranges:
+        """Of these rows of an at-most-once group, those that have not begun; the others are settled."""
+        return {
+            partition: subtract(merge(found), subtract(merge(found), self._unbegun[partition]))
+            for partition, found in ranges.items()
+            if partition in self._unbegun
+        }
+
+    def note_settled(self, ranges: Ranges, refused: list[tuple[int, int]]) -> None:
+        """These rows are settled, but for those that were refused."""
+        for partition, found in ranges.items():
+            kept = merge([(offset, offset + 1) for at, offset in refused if at == partition])
+            before = self._unbegun.get(partition, [])
+            self._unbegun[partition] = subtract(before, subtract(found, kept))
+
+
+def ranges_of(rows: pa.Table) -> Ranges:
+    """The offsets of these rows, as ranges by partition."""
+    found: Ranges = {}
+    for partition in pc.unique(rows["partition"]).to_pylist():
+        of_partition = rows.filter(pc.equal(rows["partition"], partition))
+        found[partition] = merge([(at, at + 1) for at in of_partition["offset"].to_pylist()])
+    return found
 
 
 class DeliveryBatch(LeasedTable):

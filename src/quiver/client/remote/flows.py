@@ -26,6 +26,7 @@ from quiver.client.flows import (
     Page,
     Place,
     check_publish,
+    check_rows,
     chosen,
     expired,
     lease_of,
@@ -33,7 +34,6 @@ from quiver.client.flows import (
     needs_no_settling,
     note_begun,
     picks_of,
-    settled_before,
     together,
 )
 from quiver.client.remote import tables, wire
@@ -409,13 +409,8 @@ class RemoteFlows(Flows):
         lease: Any = None,
         reason: str = "",
     ) -> Flow[None]:
-        if needs_no_settling(action, leased.lease, reserved=leased.reserved > 0):
-            return
-        held = [
-            _held(leased.lease, partition, merge(ranges))
-            for partition, ranges in chosen(leased, mask).items()
-            if ranges
-        ]
+        wanted = chosen(action, leased, mask)
+        held = [_held(leased.lease, partition, ranges) for partition, ranges in wanted.items()]
         if not held:
             return
         part, before = _part(action, [], held, delay, lease, reason), leased.lease
@@ -425,10 +420,8 @@ class RemoteFlows(Flows):
         refused, deadline_ms = yield from self._settle((part, before.deadline_ms))
         if deadline_ms is not None:
             learn_table(leased, before, deadline_ms, whole=mask is None)
-        if refused and not settled_before(action, leased.lease):
-            count = sum(end - start for one in held for start, end in one.ranges)
-            places = [(receipt.partition, receipt.offset) for receipt in map(parse, refused)]
-            raise expired(places, len(places), count)
+        places = [(receipt.partition, receipt.offset) for receipt in map(parse, refused)]
+        check_rows(leased, wanted, places)
 
     def settles(
         self, action: Action, items: Any, *, delay: Any = None, lease: Any = None, reason: str = ""
