@@ -132,8 +132,7 @@ class Runner:
             for task in (waiting, stopping):
                 task.cancel()
             await asyncio.gather(waiting, stopping, return_exceptions=True)
-        if not ticket.done:
-            ticket.abandoned = True
+        if waiting.cancelled():  # then it has abandoned the ticket, perhaps just when that was set
             raise Stopped
 
 

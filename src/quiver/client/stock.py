@@ -108,8 +108,8 @@ class Stock(Generic[L]):
     """Deliveries that wait to be taken, and what is to be done next.
 
     Times are seconds of any clock that only goes forward. What waits longer than its lease lasts is
-    forgotten: somebody else may have it. What an at-most-once group has begun is settled already: it has
-    no lease that could end, be made longer, or be given back.
+    forgotten, and its lease is not kept: somebody else may have it. What an at-most-once group has begun
+    is settled already: it has no lease that could end, be made longer, or be given back.
     """
 
     def __init__(self, most: Any, lease: Any, *, keep: Any) -> None:
@@ -136,6 +136,7 @@ class Stock(Generic[L]):
             waiting = self._begun.popleft()
             if now < waiting.until:
                 return waiting.delivery
+            self._kept.settled([waiting.delivery])
         self._wanted = True
         return None
 
@@ -172,7 +173,7 @@ class Stock(Generic[L]):
             self._give_all_back()
             return GiveBack([waiting.delivery for waiting in self._changing])
         while self._reserved and self._reserved[0].until <= now:
-            self._reserved.popleft()
+            self._kept.settled([self._reserved.popleft().delivery])
         if self._wanted and not self._begun:
             return self._for_somebody(now)
         self._wanted = False

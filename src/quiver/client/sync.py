@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
-from threading import Condition, Event, Lock, RLock, Thread
+from threading import Condition, Lock, RLock, Thread
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, Unpack
 from weakref import WeakSet
@@ -78,19 +78,25 @@ _run = run  # where an argument has that name
 
 
 class Runner:
-    """Drives flows in threads; when it is stopped, whatever they wait for is given up."""
+    """Drives flows in threads; when it is stopped, whatever they wait for is given up.
+
+    A signal handler may stop it in the middle of anything that its own thread does here. So it waits for
+    bare locks: an Event has a lock inside that such a handler would wait for in vain.
+    """
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self._stopped = False
-        self._waiting: dict[Event, None] = {}
+        self._waiting: dict[
+            Any, None
+        ] = {}  # a lock for each that waits, who has it when it is woken
 
     def stop(self) -> None:
         """From now on nothing is waited for."""
         with self._lock:
             self._stopped = True
-            for woken in self._waiting:
-                woken.set()
+            for waiting in list(self._waiting):
+                _wake(waiting)
 
     def run(self, flow: Generator[Any, Any, T], seconds: float | None = None) -> T:
         """Drive a flow; `Stopped` is raised when it waits for something that takes longer."""
@@ -98,14 +104,14 @@ class Runner:
 
     def pause(self, seconds: float) -> None:
         """Wait for so long, or until it is stopped."""
-        with self._woken() as woken:
-            woken.wait(seconds)
+        with self._waits() as waiting:
+            waiting.acquire(timeout=seconds)
 
     def _wait(self, ticket: Ticket[Any], seconds: float | None) -> Any:
         try:
-            with self._woken() as woken:
-                ticket.when_done(woken.set)
-                woken.wait(seconds)
+            with self._waits() as waiting:
+                ticket.when_done(lambda: _wake(waiting))
+                waiting.acquire(timeout=-1 if seconds is None else seconds)
         except BaseException:
             ticket.abandoned = True
             raise
@@ -115,17 +121,23 @@ class Runner:
         return ticket.get()
 
     @contextmanager
-    def _woken(self) -> Iterator[Event]:
-        woken = Event()
+    def _waits(self) -> Iterator[Any]:
+        waiting = Lock()
+        waiting.acquire()
         with self._lock:
-            self._waiting[woken] = None
+            self._waiting[waiting] = None
             if self._stopped:
-                woken.set()
+                _wake(waiting)
         try:
-            yield woken
+            yield waiting
         finally:
             with self._lock:
-                del self._waiting[woken]
+                del self._waiting[waiting]
+
+
+def _wake(waiting: Any) -> None:
+    with suppress(RuntimeError):  # it was done already
+        waiting.release()
 
 
 class Queue:

@@ -1,0 +1,73 @@
+"""What drives flows until it is stopped: a stop at any moment, in threads and in event loops."""
+
+import asyncio
+import sys
+from threading import Thread
+
+import pytest
+
+from quiver.client import aio, sync
+from quiver.client.steps import Stopped
+from quiver.node.tickets import Ticket
+
+PATIENCE_SECONDS = 60
+
+
+def asking(ticket):
+    return (yield ticket)
+
+
+@pytest.mark.parametrize("ticks", range(6))
+def test_an_answer_is_taken_or_given_back_and_never_both(ticks):
+    """Of a ticket that is abandoned, what was received is given back: the caller must not have it."""
+
+    async def stopped_just_before_the_answer():
+        runner, ticket = aio.Runner(), Ticket()
+        task = asyncio.ensure_future(runner.run(asking(ticket)))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        runner.stop()
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        ticket.resolve("message")
+        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        return outcome, ticket.abandoned
+
+    outcome, abandoned = asyncio.run(stopped_just_before_the_answer())
+    assert (outcome == "message") is not abandoned
+    assert abandoned is isinstance(outcome, Stopped)
+
+
+def test_a_signal_handler_may_stop_it_at_any_moment():
+    """A handler runs in the thread that waits, between any two steps of it."""
+
+    def stop_at(step, outcomes):
+        runner = sync.Runner()
+        steps = 0
+
+        def trace(frame, event, arg):
+            nonlocal steps
+            steps += 1
+            if steps == step:
+                sys.settrace(None)
+                runner.stop()
+            return trace
+
+        sys.settrace(trace)
+        try:
+            runner.run(asking(Ticket()), 0.001)
+        except Stopped:
+            outcomes.append((step, steps >= step))
+        finally:
+            sys.settrace(None)
+
+    step, reached = 0, True
+    while reached:  # until it is over before the stop
+        step += 1
+        outcomes = []
+        thread = Thread(target=stop_at, args=(step, outcomes), daemon=True)
+        thread.start()
+        thread.join(PATIENCE_SECONDS)
+        assert outcomes, f"it hangs when it is stopped at step {step}"
+        ((_, reached),) = outcomes
+    assert step > 20
