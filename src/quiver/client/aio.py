@@ -92,6 +92,9 @@ async def run(
                     answer = await work(step.do)
         except Exception as problem:  # noqa: BLE001  # the flow decides what to do about it
             error = problem
+        except BaseException:  # nobody waits any more
+            flow.close()
+            raise
 
 
 def _close_unwanted(opening: Future[tuple[Flows, Callable[[], None]]]) -> None:

@@ -7,7 +7,7 @@ how they wait.
 
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, groupby, pairwise, repeat
@@ -571,21 +571,32 @@ class Flows:
         assert isinstance(self.shard, Shard)
         self.shard.give_back(granted[0].received)
 
+    @contextmanager
+    def _unless_given_up(self, grant: Grant, lease: Lease) -> Iterator[None]:
+        """What is made of a grant in this block; whoever waits may be cancelled or interrupted."""
+        try:
+            yield
+        except GeneratorExit:
+            self.give_back((grant, lease))
+            raise
+
     def receive_messages(
         self, make: Callable[..., L], settle: Callable[..., Any], *args: Any
     ) -> Flow[list[L]]:
         grant, lease = yield from self.receive(*args)
         if not grant.received.slices:
             return []
-        result: list[L] = yield Work(lambda: deliveries(make, settle, grant, lease))
+        with self._unless_given_up(grant, lease):
+            result: list[L] = yield Work(lambda: deliveries(make, settle, grant, lease))
         return result
 
     def receive_table(
         self, make: Callable[..., B], settle: Callable[..., Any], *args: Any
     ) -> Flow[B]:
         grant, lease = yield from self.receive(*args)
-        pieces: list[Piece] = yield Work(lambda: list(grant.source.readable(some=True)))
-        got: pa.Table = yield Work(lambda: table(pieces))
+        with self._unless_given_up(grant, lease):
+            pieces: list[Piece] = yield Work(lambda: list(grant.source.readable(some=True)))
+            got: pa.Table = yield Work(lambda: table(pieces))
         ranges: dict[int, list[tuple[int, int]]] = {}  # what is in the table, and no more, is acked
         for _, _, part in pieces:
             ranges.setdefault(part.partition, []).append((part.offset, part.offset + part.count))

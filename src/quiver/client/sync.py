@@ -72,6 +72,9 @@ def run(flow: Generator[Any, Any, T], wait: Callable[[Ticket[Any]], Any] = Ticke
                     answer = step.do()
         except Exception as problem:  # noqa: BLE001  # the flow decides what to do about it
             error = problem
+        except BaseException:  # nobody waits any more
+            flow.close()
+            raise
 
 
 _run = run  # where an argument has that name
