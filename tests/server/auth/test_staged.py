@@ -89,6 +89,25 @@ def test_and_nobody_else(guarded: Guarded, part: dict[str, Any], who: str):
     assert published(guarded) == 2
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"number": -1}, {"number": 2**32}, {"number": 2**70}, {"ranges": [[2**32, 0, 1]]},
+        {"ranges": [[0, 0, 2**64]]}, {"ranges": [[0, 1, 0]]}, {"ranges": []}, {"tag": "\u00e9"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_handle_with_numbers_that_no_place_has_is_refused(
+    guarded: Guarded, part: dict[str, Any], change: dict[str, Any]
+):
+    for answer in (
+        publish(guarded, "alice", part | change),
+        unstage(guarded, "alice", part | change),
+    ):
+        assert (answer.status, answer.json["code"]) == (400, "invalid_request")
+    assert publish(guarded, "alice", part).json["rows"] == 1
+
+
 @pytest.mark.parametrize("who", OTHERS)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_rule_reaches_what_is_staged(
