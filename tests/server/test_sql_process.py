@@ -5,6 +5,7 @@ import json
 import os
 import select
 import signal
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,7 +16,7 @@ import quiver
 from quiver import limits
 from quiver.client.questions import ask
 from quiver.errors import LimitExceeded, Overloaded
-from quiver.server.sql.process import SqlProcess
+from quiver.server.sql.process import SPILL, SqlProcess, remove_what_is_left
 from quiver.server.sql.questions import Questions
 from tests.server.nodes import Node, start_node
 from tests.server.raw import Raw
@@ -193,6 +194,7 @@ def test_processes_end_with_a_node_that_is_killed(mortal: Node):
         mortal.kill()
         until(lambda: has_ended(pid))
     (left,) = room(mortal)
+    os.utime(left, (0, 0))
     mortal.restart()
     one(mortal)
     assert left not in room(mortal), "its temporary files are removed by the next one"
@@ -265,10 +267,41 @@ def test_a_process_that_does_not_begin_is_not_waited_for(
         questions_about(tmp_path, "select 1", Questions())
 
 
-def test_a_process_that_is_killed_before_it_starts_does_not_stay():
+@pytest.fixture
+def own_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the processes of this test have their temporary files."""
+    path = tmp_path / "tmp"
+    path.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(path))
+    return path
+
+
+@pytest.mark.parametrize("end", [lambda process: process.kill("ended"), SqlProcess.close])
+def test_a_process_that_is_ended_before_it_starts_is_not_started(
+    own_room: Path, end: Callable[[SqlProcess], None]
+):
+    """As when the client of the first question goes at once, and the end overtakes the start."""
     process = SqlProcess()
-    process.kill("ended")
-    with pytest.raises(quiver.QuiverError):
+    end(process)
+    with pytest.raises(quiver.QuiverError, match="was ended before it had started"):
         process.start()
-    process.close()
-    assert has_ended(process.pid)
+    assert process.pid == 0
+    assert list(own_room.iterdir()) == []
+
+
+def test_a_directory_that_another_node_is_about_to_lock_is_not_removed(own_room: Path):
+    """Between the two steps it looks as if its node had been killed."""
+    fresh, left = own_room / f"{SPILL}fresh", own_room / f"{SPILL}left"
+    for path in (fresh, left):
+        path.mkdir()
+    os.utime(left, (0, 0))
+    remove_what_is_left()
+    assert list(own_room.iterdir()) == [fresh]
+
+
+def test_no_process_without_room_for_its_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    with pytest.raises(Overloaded, match="No such file or directory; retry later"):
+        questions_about(tmp_path, "select 1", Questions())

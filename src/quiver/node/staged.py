@@ -10,19 +10,18 @@ belongs to one set of messages. From the tags of some sets only those of unions 
 made, for any other has a mark whose partner is unknown.
 """
 
+import struct
 from collections.abc import Iterable
 from hashlib import blake2b
 from hmac import compare_digest
 from itertools import pairwise
-from struct import Struct
-from struct import error as StructError
 from typing import Final, TypeAlias
 
 from quiver.errors import InvalidRequest
 
 Ends: TypeAlias = tuple[int, int, int]  # of a range: partition, start and end
 
-_PLACE: Final = Struct("<IIQ")
+_PLACE: Final = struct.Struct("<IIQ")
 _TAG_BYTES: Final = 16
 
 
@@ -55,7 +54,7 @@ def is_of(given: str, topic: int, ranges: Iterable[Ends], owner: str, secret: by
         return False
     try:
         own = tag(topic, ordered, owner, secret)
-    except StructError:  # no place has such numbers
+    except struct.error:  # no place has such numbers
         return False
     return compare_digest(given.encode(), own.encode())
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -49,6 +50,8 @@ class SqlProcess:
     def start(self) -> None:
         """Start it, and wait until it has begun."""
         with self._busy:
+            if self._ended_for:  # its client has gone; `close` may have been called already
+                raise QueryFailed("the process of the query was ended before it had started")
             self._open()
             self._channel.settimeout(limits.SQL_START_SECONDS)
             try:
@@ -61,22 +64,31 @@ class SqlProcess:
             self._channel.settimeout(None)
 
     def _open(self) -> None:
+        try:
+            self._popen = self._run()
+        except OSError as error:
+            raise Overloaded(
+                f"no process for SQL can be started: {error.strerror}; retry later. The node may "
+                "need more memory, processes, open files or room for temporary files"
+            ) from error
+        self._held.callback(self._reap)
+        if self._ended_for:  # before there was anything to kill
+            self._popen.kill()
+
+    def _run(self) -> "subprocess.Popen[bytes]":
         remove_what_is_left()
         spill = TemporaryDirectory(prefix=SPILL, ignore_cleanup_errors=True)
         self._held.enter_context(spill)
         self._channel, theirs = socket.socketpair()
         self._held.callback(self._channel.close)
-        watched, lifeline = os.pipe()
-        self._held.callback(os.close, lifeline)
-        try:
-            with locked(Path(spill.name)) as lock:
-                self._popen = _started(theirs.fileno(), watched, lock, spill.name)
-        finally:
-            theirs.close()
-            os.close(watched)
-        self._held.callback(self._reap)
-        if self._ended_for:  # before there was anything to kill
-            self._popen.kill()
+        with theirs:
+            watched, lifeline = os.pipe()
+            self._held.callback(os.close, lifeline)
+            try:
+                with locked(Path(spill.name)) as lock:
+                    return _started(theirs.fileno(), watched, lock, spill.name)
+            finally:
+                os.close(watched)
 
     def call(self, method: str, *arguments: Any, table: pa.Table | None = None) -> Any:
         """What a method of the evaluator there returns or raises."""
@@ -159,10 +171,16 @@ class SqlProcess:
 
 
 def remove_what_is_left() -> None:
-    """Remove the temporary files of processes whose nodes were killed: their locks have gone with them."""
+    """Remove the temporary files of processes whose nodes were killed: their locks have gone with them.
+
+    A directory that was just made may be one that another thread or node is about to lock.
+    """
+    before = time.time() - limits.SQL_START_SECONDS
     for path in Path(gettempdir()).glob(f"{SPILL}*"):
-        with suppress(OSError), locked(path):  # it is in use, or another user's
-            shutil.rmtree(path)
+        with suppress(OSError):  # it is in use, or another user's
+            if path.stat().st_mtime < before:
+                with locked(path):
+                    shutil.rmtree(path)
 
 
 @contextmanager
@@ -182,15 +200,9 @@ def _started(channel: int, lifeline: int, lock: int, spill: str) -> "subprocess.
     code = [sys.executable, "-P", "-m", "quiver.server.sql.worker"]
     path = os.pathsep.join(str(Path(entry).absolute()) for entry in sys.path)
     environment = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
-    try:
-        return subprocess.Popen(  # noqa: S603  # ourselves
-            [*code, str(channel), str(lifeline), spill],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            cwd=spill, env={**environment, "PYTHONPATH": path}, pass_fds=(channel, lifeline, lock),
-            start_new_session=True,
-        )  # fmt: skip
-    except OSError as error:
-        raise Overloaded(
-            f"no process for SQL can be started: {error.strerror}; retry later. The node may "
-            "need more memory, processes or open files"
-        ) from error
+    return subprocess.Popen(  # noqa: S603  # ourselves
+        [*code, str(channel), str(lifeline), spill],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        cwd=spill, env={**environment, "PYTHONPATH": path}, pass_fds=(channel, lifeline, lock),
+        start_new_session=True,
+    )  # fmt: skip
