@@ -8,7 +8,7 @@ how they wait.
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, groupby, pairwise, repeat
 from pathlib import Path
@@ -929,11 +929,10 @@ class Flows:
         `demand` is asked about each topic that messages would go back to.
         """
         if demand is not None and isinstance(command, Redrive) and command.target is None:
-            places: list[str] = yield self.shard.ask(
-                lambda engine: letters.origins(engine.core.topic_named(topic), command.picks)
-            )
+            there, places = yield self.shard.ask(partial(_going_back, topic, command.picks))
             for place in places:
                 demand(place)
+            command = replace(command, picks=there)  # what dies meanwhile was not asked about
         reply: Moved = yield self.shard.propose(command)
         return reply.count
 
@@ -1021,6 +1020,15 @@ def _look_at(
         if perf_counter() > until:
             break
     return found
+
+
+def _going_back(
+    topic: str, picks: tuple[Pick, ...], engine: Engine
+) -> tuple[tuple[Pick, ...], list[str]]:
+    """What of the picked messages exists now, and the topics where they died."""
+    known = engine.core.topic_named(topic)
+    there = letters.existing(known, picks)
+    return there, letters.origins(known, there)
 
 
 def _pending(

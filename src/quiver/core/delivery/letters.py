@@ -82,6 +82,13 @@ def pick(topic: Topic, picks: tuple[Pick, ...]) -> list[tuple[Partition, int, in
     return found
 
 
+def existing(topic: Topic, picks: tuple[Pick, ...]) -> tuple[Pick, ...]:
+    """Those of the picked messages that exist now."""
+    return tuple(
+        Pick(partition.number, tuple(there)) for partition, there in _there(topic, picks) if there
+    )
+
+
 def origins(topic: Topic, picks: tuple[Pick, ...]) -> list[str]:
     """Where the picked messages that still exist would be redriven to, had no target been named."""
     found: dict[str, None] = {}
