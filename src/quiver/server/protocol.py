@@ -110,7 +110,7 @@ class Connection(HttpToolsProtocol):
             self._unsent_until = inf
         elif unsent < self._unsent or self._unsent_until == inf:
             self._unsent_until = now + self._bounds.answer_pause_seconds
-        elif now >= self._unsent_until or self._is_read_too_slowly(unsent, now):
+        if now >= self._unsent_until or self._is_read_too_slowly(unsent, now):
             self.transport.abort()
         self._count_unsent(unsent)
         if now >= self._deadline and not self.flow.read_paused and not self.transport.is_closing():
