@@ -45,8 +45,12 @@ def _names(ctx: Any, incomplete: str, ask: "Callable[[Queue], list[str]]") -> li
     answers: SimpleQueue[list[str]] = SimpleQueue()
 
     def look() -> None:
+        from quiver.client.arguments import NAME
+
         try:
-            answers.put(_asked(ctx.params["data"], ask))
+            found = _asked(ctx.params["data"], ask)
+            # Shells evaluate what they are offered, and a node may be another one than was meant.
+            answers.put([name for name in found if NAME.fullmatch(name)])
         except Exception:  # noqa: BLE001  # whatever is wrong is for the command itself to say
             answers.put([])
 
