@@ -15,6 +15,7 @@ from tempfile import TemporaryDirectory, gettempdir
 from threading import Lock
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from quiver import limits
@@ -104,9 +105,14 @@ class SqlProcess:
 
     def _read(self) -> tuple[frames.Reply, pa.Table | None]:
         try:
-            return frames.read(self._channel, frames.Reply, limits.SQL_REPLY_BYTES_MAX)
+            reply, answer = frames.read(self._channel, frames.Reply, limits.SQL_REPLY_BYTES_MAX)
+            if answer is not None:
+                answer.validate()
+            return reply, answer
         except frames.TooLarge:
             self.kill("answer")
+        except (msgspec.DecodeError, pa.ArrowException):  # its memory is not as it should be
+            self.kill("garbled")
         except TimeoutError:
             raise
         except (EOFError, OSError):
