@@ -15,7 +15,9 @@ pytestmark = [pytest.mark.process, pytest.mark.check]
 SIZE = 60_000_000
 RATE = 20_000_000  # bytes a second that this node demands
 PIECES = (400_000, 1_000_000)
-PAUSE_SECONDS = 0.1  # after a piece: at most half of that rate; of large ones, between any two looks
+PAUSE_SECONDS = (
+    0.1  # after a piece: at most half of that rate; of large ones, between any two looks
+)
 PATIENCE_SECONDS = 60
 
 
