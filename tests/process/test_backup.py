@@ -253,6 +253,22 @@ def test_only_one_makes_a_backup_at_a_time_and_only_an_empty_directory_is_restor
             quiver.connect(tmp_path / "backup")
 
 
+def test_the_backup_of_a_queue_that_is_gone_is_not_replaced_by_one_of_its_successor(tmp_path):
+    with make(tmp_path / "data") as queue:
+        before = content(queue)
+        queue.backup(tmp_path / "backup")
+    (tmp_path / "data").rename(tmp_path / "lost")
+    with (
+        quiver.connect(tmp_path / "data") as queue,
+        pytest.raises(quiver.InvalidRequest, match="backup of another queue"),
+    ):
+        queue.backup(tmp_path / "backup")
+    quiver.restore(tmp_path / "backup", tmp_path / "copy")
+    with quiver.connect(tmp_path / "copy") as copy:
+        assert content(copy) == before
+        copy.backup(tmp_path / "backup")  # what was restored goes on as the same queue
+
+
 def test_who_may_use_a_node_is_in_the_backup(tmp_path):
     with make(tmp_path / "data") as queue:
         (tmp_path / "data" / client_backup.ACCESS).write_text("# nobody\n")

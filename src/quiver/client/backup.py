@@ -7,6 +7,8 @@ copied already is not copied again.
 """
 
 import os
+from dataclasses import replace
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +36,7 @@ def backup(source: Path, dest: str | os.PathLike[str]) -> Backup:
         problem: StorageError | None = None
         for _ in range(limits.BACKUP_TRIES_MAX):
             manifest, needed = replica.ask(_needed)
+            vault.demand_same(manifest.queue)
             try:
                 kept = [vault.add(source, one) for one in needed]
             except StorageError as error:
@@ -44,7 +47,7 @@ def backup(source: Path, dest: str | os.PathLike[str]) -> Backup:
                 continue
             if ACCESS in files.names():
                 kept.append(vault.add(source, Needed(ACCESS)))
-            made = Manifest(manifest.entry, manifest.time_ms, tuple(kept))
+            made = replace(manifest, files=tuple(kept))
             vault.publish(made)
             return _told(made, vault)
     raise problem or Overloaded("the files of the queue change faster than they can be copied")
@@ -82,7 +85,8 @@ def restore(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Bac
 
 def _needed(engine: Engine) -> tuple[Manifest, list[Needed]]:
     core = engine.core
-    return Manifest(core.index, core.now_ms, ()), engine.needed_files()
+    queue = blake2b(core.secret, digest_size=16).hexdigest()
+    return Manifest(queue, core.index, core.now_ms, ()), engine.needed_files()
 
 
 def _told(made: Manifest, vault: Vault) -> Backup:

@@ -65,6 +65,7 @@ class Kept:
 class Manifest:
     """What a backup has: everything up to an entry."""
 
+    queue: str  # which one: no other has the same
     entry: int
     time_ms: int  # of that entry
     files: tuple[Kept, ...]
@@ -82,7 +83,7 @@ class Manifest:
             found, version = content.pop("crc32c"), content.pop("version")
             if version == VERSION and found == _checksum({"version": version, **content}):
                 files = tuple(Kept(**one) for one in content["files"])
-                return cls(content["entry"], content["time_ms"], files)
+                return cls(content["queue"], content["entry"], content["time_ms"], files)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptBackup(f"{where} is damaged: {error}. {REMEDY}") from error
         if isinstance(version, int) and version > VERSION:
@@ -107,7 +108,17 @@ class Vault:
         self._path = path
         self._files = DiskFiles(path / FILES)
         self.copied = self.copied_bytes = 0
-        self._last = {kept.name: kept for kept in last.files} if (last := read(path)) else {}
+        last = read(path)
+        self._queue = last.queue if last else None
+        self._last = {kept.name: kept for kept in last.files} if last else {}
+
+    def demand_same(self, queue: str) -> None:
+        """Refuse to replace the backup of another queue: it may be all that is left of that."""
+        if self._queue not in (None, queue):
+            raise InvalidRequest(
+                f"{self._path} is the backup of another queue (one that was made anew under the same "
+                "path is another, too); give a new directory, or remove that backup if nobody needs it"
+            )
 
     def add(self, source: Path, needed: Needed) -> Kept:
         """Have a copy of a file of the queue in `source`."""
