@@ -810,10 +810,13 @@ class Keeper:
         self.kept: Kept[AsyncDelivery] = Kept()
         self._flows = flows.patient(limits.CONSUMER_PATIENCE_SECONDS)
         self._changed = asyncio.Event()
+        self._closed = False
         self._task: asyncio.Task[None] | None = None
 
     def add(self, deliveries: list[AsyncDelivery], lease_seconds: float, asked: float) -> None:
-        """Keep these from now on."""
+        """Keep these from now on, unless it is closed."""
+        if self._closed:
+            return
         self.kept.add(deliveries, lease_seconds, asked)
         self._changed.set()
         if self.kept and (self._task is None or self._task.done()):
@@ -832,6 +835,7 @@ class Keeper:
 
     async def aclose(self) -> None:
         """Keep nothing any more."""
+        self._closed = True
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)

@@ -1300,7 +1300,7 @@ class Consumer:
         return answer
 
     def _settle(self, action: Any, items: Any, **options: Any) -> None:
-        if action not in HOLDING:
+        if action not in HOLDING and not self._stock.owner.gone:
             with self._lock:
                 self._stock.settled(items)
         run(self._flows.settle(action, items, **options))

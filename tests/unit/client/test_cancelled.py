@@ -43,3 +43,22 @@ def test_what_was_leased_is_given_back(tmp_path, verb):
 
     (again,) = asyncio.run(cancelled_while_it_decodes())
     assert again.attempt == 1
+
+
+def test_who_is_closed_meanwhile_keeps_nothing(tmp_path):
+    async def closed_while_it_decodes():
+        queue = quiver.connect_async(tmp_path / "q")
+        await queue.__aenter__()
+        await queue.create_topic("t")
+        await queue.send("t", "0")
+        pool = BusyPool()
+        asyncio.get_running_loop().set_default_executor(pool)
+        receiving = asyncio.create_task(queue.receive("t", "g", lease=LEASE, keep=True))
+        await pool.asked.wait()
+        closing = asyncio.create_task(queue.aclose())
+        await asyncio.sleep(0)
+        pool.free.set()
+        await asyncio.gather(receiving, closing)
+        return asyncio.all_tasks() - {asyncio.current_task()}
+
+    assert asyncio.run(closed_while_it_decodes()) == set()
