@@ -153,11 +153,13 @@ class Page:
                 found.append((span, *_times(self.files, span)))
             except StorageError:
                 found = []
-        old = [span for span, _, end_ms in found if end_ms < self.oldest_ms]
+        # Not always the first ones: before the queue's time was set back there may be later times.
+        left = [one for one in found if one[2] >= self.oldest_ms]
+        old = {span for span, *_ in found} - {span for span, *_ in left}
         self.kept = [span for span in self.kept if span not in old]
-        if len(found) - len(old) >= limits.LEDGER_FILES_MAX:
+        if len(left) >= limits.LEDGER_FILES_MAX:
             with suppress(DiskFull, StorageError):
-                self._merge(found[len(old) :], rest)
+                self._merge(left, rest)
 
     def _merge(self, found: list[Timed], rest: Callable[[], None]) -> None:
         for group in _grouped(found, limits.LEDGER_FILES_MAX // 2):
