@@ -898,6 +898,8 @@ class AsyncConsumer:
         """The next message, which is asked for now."""
         until = None if seconds is None else time.monotonic() + seconds
         while not self._closed:
+            if self._error is not None:  # what it gave before is no longer kept
+                raise self._error
             asked = time.monotonic()
             wait = self._stock.pause if until is None else max(until - asked, 0)
             with suppress(Stopped):

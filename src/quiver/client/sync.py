@@ -1251,6 +1251,8 @@ class Consumer:
     def _receive(self, until: float | None) -> Delivery | None:
         """The next message, which is asked for now."""
         while not self._closed:
+            if self._error is not None:  # what it gave before is no longer kept
+                raise self._error
             asked = time.monotonic()
             wait = self._stock.pause if until is None else max(until - asked, 0)
             with suppress(Stopped):
