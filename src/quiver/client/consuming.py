@@ -65,7 +65,7 @@ class Consuming(Generic[L]):
                 wait = self.stock.pause if step.waits else 0
                 got = yield from self.receive(step.room, wait, step.begin)
                 with self.lock:
-                    self.stock.add(got, asked, step)
+                    self.stock.add(got, asked, step, time.monotonic())
             case Rest(seconds):
                 return seconds
         return None
@@ -93,7 +93,7 @@ class Consuming(Generic[L]):
         except ReceiptError:  # of a topic or group that was deleted
             refused = deliveries
         with self.lock:
-            self.stock.were_begun(refused, asked)
+            self.stock.were_begun(refused, asked, time.monotonic())
             doubtful = self.stock.reserved if refused else []
         if doubtful:
             due = [(self.stock.lease_seconds, doubtful)]

@@ -73,7 +73,7 @@ Step: TypeAlias = "Keep[L] | GiveBack[L] | Begin[L] | Ask | Rest"
 
 @dataclass(slots=True)
 class Waiting(Generic[L]):
-    """A delivery that nobody has taken: until when it is leased, and since when it is here."""
+    """A delivery that nobody has taken: until when it is leased, and since when it can be taken."""
 
     delivery: L
     until: float
@@ -202,32 +202,32 @@ class Stock(Generic[L]):
         self._refill_at = -1  # until somebody wants something again
         self._pace = Pace()
 
-    def add(self, deliveries: Sequence[L], asked: float, step: Ask) -> None:
+    def add(self, deliveries: Sequence[L], asked: float, step: Ask, now: float) -> None:
         """Take these in; they were asked for at `asked`, so their leases last at least from then."""
         for delivery in deliveries:
             if delivery.reserved:
-                self._reserved.append(Waiting(delivery, asked + self.lease_seconds, asked))
+                self._reserved.append(Waiting(delivery, asked + self.lease_seconds, now))
             else:
-                self._begun.append(self._as_begun(delivery, asked))
+                self._begun.append(self._as_begun(delivery, asked, now))
         self.keep(deliveries, asked)
         left = len(self) // 2 if len(self) > 1 else -1
         # If there was less than there is room for, there is no more: later, when half is used up.
         self._refill_at = self.ahead // 2 if len(deliveries) >= step.room else left
 
-    def _as_begun(self, delivery: L, asked: float) -> "Waiting[L]":
+    def _as_begun(self, delivery: L, asked: float, now: float) -> "Waiting[L]":
         until = inf if delivery.lease.settled else asked + self.lease_seconds
-        return Waiting(delivery, until, asked)
+        return Waiting(delivery, until, now)
 
     def keep(self, deliveries: Iterable[L], asked: float) -> None:
         """Their leases are to be made longer, if that is what is wanted."""
         if self._keep:
             self._kept.add(deliveries, self.lease_seconds, asked)
 
-    def were_begun(self, refused: Sequence[Any], asked: float) -> None:
-        """What was to be begun has begun at `asked`, but for what was refused."""
+    def were_begun(self, refused: Sequence[Any], asked: float, now: float) -> None:
+        """What was to be begun has begun at `asked` or later, but for what was refused."""
         gone = places(refused)
         self._begun.extend(
-            self._as_begun(waiting.delivery, asked)
+            self._as_begun(waiting.delivery, asked, now)
             for waiting in self._changing
             if place(waiting.delivery) not in gone
         )
