@@ -39,7 +39,9 @@ from quiver.client.results import (
     Sent,
     SentBatch,
     Staged,
+    note_settled,
     ranges_of,
+    to_begin,
 )
 from quiver.client.steps import Work
 from quiver.core.delivery import letters, sending
@@ -1256,7 +1258,7 @@ def chosen(action: Action, leased: LeasedTable, mask: Any) -> dict[int, list[tup
         return {}
     found = leased.ranges if mask is None else _masked(leased, mask)
     if leased.lease.settled and action in ("ack", "begin"):
-        found = leased.to_begin(found)
+        found = to_begin(leased, found)
     return {partition: merge(ranges) for partition, ranges in found.items() if ranges}
 
 
@@ -1265,7 +1267,7 @@ def check_rows(
 ) -> None:
     """Take note that these rows are settled; the error if some were refused: (partition, offset)."""
     if leased.lease.settled:
-        leased.note_settled(wanted, refused)
+        note_settled(leased, wanted, refused)
     if refused:
         total = sum(end - start for ranges in wanted.values() for start, end in ranges)
         raise expired(tuple(refused), len(refused), total)

@@ -316,7 +316,8 @@ class LeasedTable:
         self.table = table
         self.ranges = ranges  # all offsets, by partition
         self.reserved = reserved  # so many of the last rows had not begun when it was received
-        self._unbegun = ranges_of(table.slice(len(table) - reserved)) if lease.settled else {}
+        # At most once: which of them are still to begin. All others are settled.
+        self.unbegun = ranges_of(table.slice(len(table) - reserved)) if lease.settled else {}
 
     def __len__(self) -> int:
         return int(self.table.num_rows)
@@ -325,20 +326,22 @@ class LeasedTable:
         place = f"{self.lease.topic}/{self.lease.group}"
         return f"<{type(self).__name__} {place}, {len(self):,} messages>"
 
-    def to_begin(self, ranges: Ranges) -> Ranges:
-        """Of these rows of an at-most-once group, those that have not begun; the others are settled."""
-        return {
-            partition: subtract(merge(found), subtract(merge(found), self._unbegun[partition]))
-            for partition, found in ranges.items()
-            if partition in self._unbegun
-        }
 
-    def note_settled(self, ranges: Ranges, refused: list[tuple[int, int]]) -> None:
-        """These rows are settled, but for those that were refused."""
-        for partition, found in ranges.items():
-            kept = merge([(offset, offset + 1) for at, offset in refused if at == partition])
-            before = self._unbegun.get(partition, [])
-            self._unbegun[partition] = subtract(before, subtract(found, kept))
+def to_begin(leased: LeasedTable, ranges: Ranges) -> Ranges:
+    """Of these rows of an at-most-once group, those that have not begun; the others are settled."""
+    return {
+        partition: subtract(merge(found), subtract(merge(found), leased.unbegun[partition]))
+        for partition, found in ranges.items()
+        if partition in leased.unbegun
+    }
+
+
+def note_settled(leased: LeasedTable, ranges: Ranges, refused: list[tuple[int, int]]) -> None:
+    """These rows are settled, but for those that were refused."""
+    for partition, found in ranges.items():
+        kept = merge([(offset, offset + 1) for at, offset in refused if at == partition])
+        before = leased.unbegun.get(partition, [])
+        leased.unbegun[partition] = subtract(before, subtract(found, kept))
 
 
 def ranges_of(rows: pa.Table) -> Ranges:
