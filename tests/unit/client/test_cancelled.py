@@ -20,7 +20,7 @@ class BusyPool(ThreadPoolExecutor):
         super().submit(self.free.wait)
         self.asked = asyncio.Event()
 
-    def submit(self, *work):
+    def submit(self, *work):  # type: ignore[override]  # called in one way only
         self.asked.set()
         return super().submit(*work)
 

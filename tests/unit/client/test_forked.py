@@ -23,6 +23,7 @@ def test_to_settle_it_does_not_wait_for_a_thread_that_is_not_there(tmp_path):
         queue.send("t", "0")
         with queue.consumer("t") as consumer:
             delivery = consumer.get()
+            assert delivery is not None
             thread = Thread(target=hold)
             thread.start()
             has_it.wait()

@@ -21,8 +21,9 @@ def asking(ticket):
 def test_an_answer_is_taken_or_given_back_and_never_both(ticks):
     """Of a ticket that is abandoned, what was received is given back: the caller must not have it."""
 
-    async def stopped_just_before_the_answer():
-        runner, ticket = aio.Runner(), Ticket()
+    async def stopped_just_before_the_answer() -> tuple[object, bool]:
+        runner = aio.Runner()
+        ticket: Ticket[str] = Ticket()
         task = asyncio.ensure_future(runner.run(asking(ticket)))
         for _ in range(5):
             await asyncio.sleep(0)
@@ -64,7 +65,7 @@ def test_a_signal_handler_may_stop_it_at_any_moment():
     step, reached = 0, True
     while reached:  # until it is over before the stop
         step += 1
-        outcomes = []
+        outcomes: list[tuple[int, bool]] = []
         thread = Thread(target=stop_at, args=(step, outcomes), daemon=True)
         thread.start()
         thread.join(PATIENCE_SECONDS)
