@@ -17,3 +17,15 @@ def test_over_a_node_it_says_where_to_run_it(orders):
     assert "beside the running node" in ended.error
     assert orders.run("restore", "data", "copy").code == 2
     assert orders.run("backup", "data", "data/keep").code == 2
+
+
+def test_a_damaged_log_is_an_error_for_who_looks_at_the_directory(orders):
+    log = next((orders.directory / "data").glob("wal-*.log"))
+    assert orders.run("backup", "data", "keep").code == 0
+    content = bytearray(log.read_bytes())
+    content[content.index(b"order 3")] ^= 1
+    log.write_bytes(content)
+    ended = orders.run("backup", "data", "keep")
+    assert ended.code == 4
+    assert f"{log.name} is damaged" in ended.error
+    assert orders.run("restore", "keep", "copy").code == 0

@@ -9,7 +9,7 @@ import gc
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import PurePath
 from typing import Any, TypeAlias
 
@@ -600,9 +600,13 @@ class Engine:
         """The files that hold the state of a replica as it is now, and how much of each."""
         after = self.wal.after
         names = [snapshot.name_of(after)] if after else []
-        names += [one.name for one in self.segments]
         names += self._ledger.names
-        return [*map(Needed, names), *self.wal.needed_files()]
+        segments = [
+            Needed(one.name, None, partial(segment.demand_whole, one.name, one.blocks))
+            for one in self.segments
+            if one.blocks is not None
+        ]
+        return [*map(Needed, names), *segments, *self.wal.needed_files()]
 
     def find_ledger(self) -> None:
         """Look again for its files: whoever owns the directory makes few of many now and then."""

@@ -10,7 +10,9 @@ it the last one does, after it copies that no manifest names are removed. What a
 (segments, complete log files, snapshots) is copied once: a file of the same name, size and time of
 change as at the last backup is not read again.
 
-This module knows files and not what is in them; which are needed is said by the caller.
+A damaged file does not replace a good copy of it: a copy is read, and its checksums compared, before it
+gets its name. This module knows files and not what is in them; which are needed, and what says whether
+one is whole, is given by the caller.
 """
 
 from __future__ import annotations
@@ -26,11 +28,18 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from crc32c import crc32c
 
 from quiver import limits
-from quiver.errors import CorruptBackup, DirectoryInUse, InvalidRequest, UnsupportedFormat
+from quiver.errors import (
+    CorruptBackup,
+    CorruptLog,
+    CorruptSegment,
+    DirectoryInUse,
+    InvalidRequest,
+    UnsupportedFormat,
+)
 from quiver.storage.files import TEMPORARY, DiskFiles, publish, sync_directory, translated
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from quiver.storage.files import File
 
@@ -40,10 +49,11 @@ VERSION: Final = 1
 
 
 class Needed(NamedTuple):
-    """A file of the queue, and how much of it; None is all."""
+    """A file of the queue, how much of it (None is all), and what raises if a copy is damaged."""
 
     name: str
     nbytes: int | None = None
+    demand_whole: Callable[[File], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +140,8 @@ class Vault:
         same = known is not None and (known.bytes, known.changed_ns) == (nbytes, status.st_mtime_ns)
         if known is not None and same and self._has(known):
             return known
-        kept = replace(self._copy(path, nbytes), changed_ns=status.st_mtime_ns)
+        copied = self._copy(path, nbytes, needed.demand_whole)
+        kept = replace(copied, changed_ns=status.st_mtime_ns)
         self._last[kept.name] = kept  # if there is another try
         return kept
 
@@ -147,7 +158,7 @@ class Vault:
         path = self._path / FILES / kept.stored
         return path.exists() and path.stat().st_size == kept.bytes
 
-    def _copy(self, path: Path, nbytes: int) -> Kept:
+    def _copy(self, path: Path, nbytes: int, demand_whole: Callable[[File], None] | None) -> Kept:
         file = DiskFiles(path.parent, read_only=True).open(path.name)
         temporary = path.name + TEMPORARY
         if temporary in self._files.names():
@@ -159,6 +170,11 @@ class Vault:
                 made.write(at, [data])
                 crc, at = crc32c(data, crc), at + len(data)
             made.sync()
+            if demand_whole is not None:
+                demand_whole(made)  # what was just written is in memory: no disk is read again
+        except (CorruptLog, CorruptSegment):
+            self._files.remove(temporary)
+            raise
         finally:
             made.close()
             file.close()

@@ -96,18 +96,22 @@ class LogFile:
     @classmethod
     def open(cls, files: Files, first: int) -> LogFile:
         """Open the file that starts with entry `first` and check its header."""
-        file = files.open(name_of(first))
-        data = file.read(0, _START)
+        return cls.of(files.open(name_of(first)), first)
+
+    @classmethod
+    def of(cls, file: File, first: int) -> LogFile:
+        """What starts with entry `first` in an open file, which may be a copy of another name."""
+        name, data = name_of(first), file.read(0, _START)
         if len(data) < _START or data[_HEADER.size :] != _CRC.pack(crc32c(data[: _HEADER.size])):
-            raise CorruptLog(f"The header of {file.name} is damaged. {REMEDY}", first)
+            raise CorruptLog(f"The header of {name} is damaged. {REMEDY}", first)
         magic, version, salt, first_in_header = _HEADER.unpack_from(data)
         if magic == _MAGIC and version > VERSION:
             raise UnsupportedFormat(
-                f"{file.name} has format {version} and this Quiver knows formats up to {VERSION}. "
+                f"{name} has format {version} and this Quiver knows formats up to {VERSION}. "
                 "Open the directory with the newer Quiver that wrote it."
             )
         if magic != _MAGIC or version != VERSION or first_in_header != first:
-            raise CorruptLog(f"{file.name} is not the log file that its name says. {REMEDY}", first)
+            raise CorruptLog(f"{name} is not the log file that its name says. {REMEDY}", first)
         return cls(file, first, salt)
 
     def walk(self, confirmed: int | None = None) -> Iterator[tuple[int, Header, bytes]]:
@@ -157,6 +161,17 @@ class LogFile:
                 return batch
         raise CorruptLog(
             f"{self.file.name} is damaged at byte {position}: entry {index}. {REMEDY}", self.first
+        )
+
+
+def demand_whole(first: int, last: int, file: File) -> None:
+    """Read all of a log file, or of a copy: it has the entries `first … last`, and nothing is damaged."""
+    log = LogFile.of(file, first)
+    for _ in log.walk():
+        pass
+    if log.next <= last or not log.tail().clean:
+        raise CorruptLog(
+            f"{name_of(first)} is damaged at byte {log.end}: entry {log.next}. {REMEDY}", first
         )
 
 

@@ -85,6 +85,23 @@ class Blocks(NamedTuple):
         """What `dump` gave."""
         return cls(array("q", data[0]), array("q", data[1]))
 
+    def read(self, file: File, at: int) -> bytes:
+        """A block of the file; `OSError` if it is damaged, as Parquet readers expect it."""
+        start, end = self.ends[at - 1] if at else 0, self.ends[at]
+        data = file.read(start, end - start)
+        if len(data) < end - start or crc32c(data) != self.crcs[at]:
+            raise OSError(f"its bytes {start} to {end - 1} have changed or are missing")
+        return data
+
+
+def demand_whole(name: str, blocks: Blocks, file: File) -> None:
+    """Read all of the segment `name`, or of a copy of it: nothing is damaged."""
+    try:
+        for at in range(len(blocks.ends)):
+            blocks.read(file, at)
+    except OSError as error:
+        raise _damaged(name, str(error)) from None
+
 
 def write(
     files: Files, name: str, topic: str, groups: Iterable[pa.Table], rest: Callable[[], None]
@@ -257,7 +274,11 @@ class SegmentFile:
         self._parquet = parquet
 
     def _damaged(self, why: str) -> CorruptSegment:
-        return CorruptSegment(f"{self.name} is damaged: {why}. {REMEDY}")
+        return _damaged(self.name, why)
+
+
+def _damaged(name: str, why: str) -> CorruptSegment:
+    return CorruptSegment(f"{name} is damaged: {why}. {REMEDY}")
 
 
 def _runs(group: int, rows: pa.ChunkedArray, chosen: pa.ChunkedArray) -> Iterator[Run]:
@@ -320,14 +341,11 @@ class _Reading:
 
     def _block(self) -> tuple[int, bytes]:
         """The block at the present position, and where it starts."""
-        ends, crcs = self._blocks
+        ends = self._blocks.ends
         at = bisect_right(ends, self._at)
         start = ends[at - 1] if at else 0
         if self._last[0] != start:
-            data = self._file.read(start, ends[at] - start)
-            if len(data) < ends[at] - start or crc32c(data) != crcs[at]:
-                raise OSError(f"its bytes {start} to {ends[at] - 1} have changed or are missing")
-            self._last = (start, data)
+            self._last = (start, self._blocks.read(self._file, at))
         return self._last
 
     def close(self) -> None:

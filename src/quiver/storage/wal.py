@@ -50,7 +50,7 @@ from quiver.model.stats import SYNC_BOUNDS
 from quiver.storage import frame
 from quiver.storage.backup import Needed
 from quiver.storage.frame import Record
-from quiver.storage.logfile import REMEDY, LogFile, first_indexes, name_of
+from quiver.storage.logfile import REMEDY, LogFile, demand_whole, first_indexes, name_of
 from quiver.storage.mark import Mark
 
 if TYPE_CHECKING:
@@ -259,9 +259,16 @@ class Wal:
         """The files of the log that the snapshot and what was followed need, and how much of each."""
         sizes = {**self._sizes, self._tip.first: self._tip.end}
         start = max(first for first in sizes if first <= self._after + 1)
-        wanted = {first for first, _ in self._places.values()}
-        wanted |= {first for first in sizes if start <= first <= self._tip.first}
-        return [Needed(name_of(first), sizes[first]) for first in sorted(wanted)]
+        last: dict[int, int] = {}  # the last entry that each of them must have
+        for index, (first, _) in self._places.items():
+            last[first] = max(index, last.get(first, 0))
+        followed = sorted(first for first in sizes if start <= first <= self._tip.first)
+        for first, following in pairwise([*followed, self._tip.next]):
+            last[first] = following - 1
+        return [
+            Needed(name_of(first), sizes[first], partial(demand_whole, first, last[first]))
+            for first in sorted(last)
+        ]
 
     def complete(self, before: int) -> dict[int, None]:
         """The files (by their first entry) that hold no entry behind `before`, and never will."""
