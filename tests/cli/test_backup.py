@@ -15,6 +15,10 @@ def test_over_a_node_it_says_where_to_run_it(orders):
     ended = orders.run("backup", "quiver://127.0.0.1:1", "keep")
     assert ended.code == 2
     assert "beside the running node" in ended.error
+    assert "quiver backup DIR DEST" in ended.error
+    assert "--data" not in ended.error
+    ended = orders.run("backup", "data", "quiver://127.0.0.1:1")
+    assert "quiver backup DIR DEST" in ended.error
     assert orders.run("restore", "data", "copy").code == 2
     assert orders.run("backup", "data", "data/keep").code == 2
 

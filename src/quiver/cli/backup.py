@@ -26,6 +26,7 @@ RESTORE_EPILOG = epilog(
     "All checksums are compared first. The restored queue is the past: what was sent since is missing, "
     "what was acked since is delivered again. Do not let it and the original serve the same consumers.",
 )
+USE = "quiver backup DIR DEST"
 Dest = Annotated[
     Path, typer.Argument(metavar="DEST", help="A new directory, or that of the last backup.")
 ]
@@ -38,9 +39,9 @@ def backup(
 ) -> None:
     """Copy everything that is confirmed in a queue, which may be open, into a backup."""
     directory.require_directory(
-        where, "a backup is made where the node's directory is, beside the running node"
+        where, "a backup copies the files of a directory, beside the running node", USE
     )
-    directory.require_directory(dest, "a backup is a directory")
+    directory.require_directory(dest, "a backup is a directory", USE)
     with directory.looked_into(where) as queue:
         made = queue.backup(dest)
     _show(made, f"Everything up to entry {made.entry:,} is in {dest}", "copied", as_json=as_json)

@@ -89,10 +89,10 @@ def address(path: Path) -> str | None:
     return None
 
 
-def require_directory(path: Path, why: str) -> None:
+def require_directory(path: Path, why: str, say: str = "--data DIR") -> None:
     """Refuse an address where only the owner of the directory can do what is asked for."""
     if address(path) is not None:
-        raise InvalidRequest(f"{why}; run it where the node's directory is: --data DIR")
+        raise InvalidRequest(f"{why}; run it where the node's directory is: {say}")
 
 
 def _what(path: Path) -> str:

@@ -36,7 +36,7 @@ from quiver.errors import (
     InvalidRequest,
     UnsupportedFormat,
 )
-from quiver.storage.files import TEMPORARY, DiskFiles, publish, sync_directory, translated
+from quiver.storage.files import TEMPORARY, DiskFiles, making, publish, sync_directory, translated
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -191,7 +191,10 @@ def opened(path: Path, source: Path) -> Iterator[Vault]:
     if path.resolve() == source.resolve() or source.resolve() in path.resolve().parents:
         raise InvalidRequest(f"{path} is in the directory of the queue; give another place")
     with translated(path):
-        (path / FILES).mkdir(parents=True, exist_ok=True) if _is_ours(path) else None
+        _demand_ours(path)
+    with making(path):
+        (path / FILES).mkdir(parents=True, exist_ok=True)
+    with translated(path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         with translated(path):
@@ -207,7 +210,7 @@ def opened(path: Path, source: Path) -> Iterator[Vault]:
         os.close(descriptor)
 
 
-def _is_ours(path: Path) -> bool:
+def _demand_ours(path: Path) -> None:
     """Refuse a directory with anything but a backup in it."""
     if path.exists() and not path.is_dir():
         raise InvalidRequest(f"{path} is a file; give a directory for the backup")
@@ -218,7 +221,6 @@ def _is_ours(path: Path) -> bool:
             f"{path} has other files ({', '.join(sorted(others)[:3])}); give a new or empty "
             "directory, or that of the last backup"
         )
-    return True
 
 
 def read(path: Path) -> Manifest | None:

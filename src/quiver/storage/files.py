@@ -251,6 +251,17 @@ def sync_directory(path: Path) -> None:
             os.close(descriptor)
 
 
+@contextmanager
+def making(directory: Path) -> Iterator[None]:
+    """Around the making of a directory: no advice for a file that was there, and is missing, fits."""
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or str(error)
+        advice = _ADVICE_NO_PARENT if error.errno == errno.ENOENT else _advice(error)
+        raise StorageFailed(f"cannot make the directory {directory}: {reason}. {advice}") from error
+
+
 class translated:  # noqa: N801  # reads as a verb; as a generator it would take thrice as long
     """The one place where the system's errors become ours."""
 
@@ -272,8 +283,11 @@ class translated:  # noqa: N801  # reads as a verb; as a generator it would take
             raise DiskFull(f"{self._path}: {reason}. {_ADVICE_FULL}") from error
         if self._reads and error.errno in _UNREADABLE:
             raise unread(self._path, error) from error
-        advice = _ADVICE.get(error.errno or 0, _ADVICE_OTHER)
-        raise StorageFailed(f"{self._path}: {reason}. {advice}") from error
+        raise StorageFailed(f"{self._path}: {reason}. {_advice(error)}") from error
+
+
+def _advice(error: OSError) -> str:
+    return _ADVICE.get(error.errno or 0, _ADVICE_OTHER)
 
 
 def unread(path: str | os.PathLike[str], error: OSError) -> ReadFailed:
@@ -293,6 +307,7 @@ def unread(path: str | os.PathLike[str], error: OSError) -> ReadFailed:
 _UNREADABLE: Final = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENODATA)
 
 _ADVICE_FULL: Final = "Free some disk space; writing goes on by itself as soon as there is room."
+_ADVICE_NO_PARENT: Final = "No directory can be made there: choose another place."
 _ADVICE_OTHER: Final = "Check the disk and the system's log, then open the queue again."
 _ADVICE: Final = {
     errno.EACCES: "Give this user read and write access to it, or choose another directory.",

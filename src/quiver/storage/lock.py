@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from quiver import limits
 from quiver.errors import DirectoryInUse, InvalidRequest
-from quiver.storage.files import PRIVATE, sync_directory, translated
+from quiver.storage.files import PRIVATE, making, sync_directory, translated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,7 +130,7 @@ def unowned(path: str | os.PathLike[str]) -> Iterator[bool]:
 
 def _make(directory: Path) -> None:
     """Make the directory and its parents, durably: a synced file in a lost directory is lost."""
-    with translated(directory):
+    with making(directory):
         missing = [path for path in (directory, *directory.parents) if not path.exists()]
         try:
             directory.mkdir(parents=True, exist_ok=True)

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from quiver.errors import DirectoryInUse, InvalidRequest, StorageError
+from quiver.errors import DirectoryInUse, InvalidRequest, StorageError, StorageFailed
 from quiver.storage.lock import NAME, DirectoryLock, unowned
 
 HOLD = """
@@ -51,6 +51,12 @@ def test_new_directories_are_made_durable(tmp_path, monkeypatch):
     assert synced == [tmp_path / "a", tmp_path]
     DirectoryLock.acquire(tmp_path / "a" / "b").release()
     assert len(synced) == 2
+
+
+def test_a_directory_that_cannot_be_made_is_said_to_be_one():
+    with pytest.raises(StorageFailed, match="cannot make the directory /proc/none") as caught:
+        DirectoryLock.acquire("/proc/none/data")
+    assert "backup" not in str(caught.value)
 
 
 @pytest.mark.process
