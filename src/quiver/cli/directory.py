@@ -75,6 +75,7 @@ def require_queue(path: Path) -> None:
 
 def address(path: Path) -> str | None:
     """The address of a node that was given in place of a directory, if so."""
+    from quiver.client.paths import demand_no_host
     from quiver.client.remote.address import is_address
 
     scheme = path.parts[0] if len(path.parts) > 1 else ""
@@ -86,6 +87,7 @@ def address(path: Path) -> str | None:
             f"{scheme}//… is neither a directory nor the address of a node, which is "
             "quiver://host:port (quivers:// with TLS) or the http://host:port that it prints"
         )
+    demand_no_host(path)
     return None
 
 

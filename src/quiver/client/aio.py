@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
@@ -148,6 +148,16 @@ class AsyncQueue:
         self._flows_: Flows | None = None
         self._close: Callable[[], None] = lambda: None
         self._keeper: Keeper | None = None
+
+    if not TYPE_CHECKING:  # type checkers refuse the await by themselves
+
+        def __await__(self) -> NoReturn:
+            raise TypeError(
+                "a queue is not awaited; use `async with quiver.connect_async(…) as queue`"
+            )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(sync.NOT_PICKLED)
 
     @property
     def _flows(self) -> Flows:

@@ -1,11 +1,15 @@
 """The directory that was asked for, and what is in it."""
 
 import os
+import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from quiver.errors import InvalidRequest
 from quiver.storage.files import translated
+
+# More likely the address of nodes without its scheme than a directory.
+HOST_PORT: Final = re.compile(r"[\w.@:,\[\]-]{1,200}:\d{1,5}", re.ASCII)
 
 
 def directory(url: Any) -> Path:
@@ -17,7 +21,20 @@ def directory(url: Any) -> Path:
             f"{str(url)[:60]!r} is neither the path of a directory nor the address of a node, such as "
             '"quiver://127.0.0.1:7070"'
         )
-    return Path(url)
+    path = Path(url)
+    demand_no_host(path)
+    return path
+
+
+def demand_no_host(path: Path) -> None:
+    """Refuse `localhost:7070`, which would make a directory of that name, if there is none."""
+    text = str(path)
+    if HOST_PORT.fullmatch(text) and not path.exists():
+        shown = text.rpartition("@")[2]  # before it may be a token
+        raise InvalidRequest(
+            f"there is no directory {shown!r}: did you mean quiver://{shown}? For a directory of that "
+            "name, make it first"
+        )
 
 
 def names_in(path: Path) -> list[str]:

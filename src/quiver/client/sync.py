@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from threading import Condition, Lock, RLock, Thread
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar, Unpack
+from typing import Any, Final, Literal, NoReturn, Self, TypeVar, Unpack
 from weakref import WeakSet
 
 import pyarrow as pa
@@ -78,6 +78,11 @@ def run(flow: Generator[Any, Any, T], wait: Callable[[Ticket[Any]], Any] = Ticke
 
 
 _run = run  # where an argument has that name
+
+NOT_PICKLED: Final = (
+    "a queue cannot be pickled or given to another process; connect in each process, to a node if several "
+    "of them need the queue"
+)
 
 
 class Runner:
@@ -150,6 +155,9 @@ class Queue:
         self._flows = flows
         self._close = close
         self._keeper: Keeper | None = None
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(NOT_PICKLED)
 
     def __repr__(self) -> str:
         return f"<Queue {self._flows.place}>"
@@ -828,6 +836,9 @@ class Queue:
         self, topic: str, group: str, to: PositionLike, *, partition: int | None = None
     ) -> None:
         """Put a group at "earliest", "latest", an offset or a time; its leases end.
+
+        What it passes over counts as settled by the group, so that retention may drop it. It goes
+        back only as far as retention has kept messages.
 
         Args:
             topic: Its name. TopicNotFound if it is not there.
