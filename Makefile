@@ -36,7 +36,7 @@ $(STAMP): pyproject.toml
 	@'$(PYTHON)' -c 'import venv, ensurepip' 2>/dev/null || { \
 	    echo 'This Python cannot make virtual environments. Install its venv module (on Debian and Ubuntu: apt install python3-venv) and run make setup again.' >&2; exit 1; }
 	test -x $(BIN)/python || '$(PYTHON)' -m venv .venv
-	@echo 'Installing into .venv: some minutes and a gigabyte the first time, with Spark and a Java for it …'
+	@echo 'Installing into .venv: some minutes and 1.8 GB the first time, with Spark and a Java for it …'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
 	@touch $@
 
