@@ -98,13 +98,13 @@ def test_mistakes_are_refused_and_change_nothing(cli, path):
     for args, says in [
         (("add", "ann"), "is there already"),
         (("add", "a/b"), "principal's name"),
-        (("add", "bob", "--allow", "fly:x"), "A rule is verbs"),
+        (("add", "bob", "--allow", "fly:x"), "a rule is verbs"),
         (("add", "bob", "--bytes", "0"), "more than 0"),
         (("add", "bob", "--requests", "nan"), "requests"),
-        (("add", "bob", "--expires", "soon"), "Expires must be"),
-        (("token", "bob"), "There is no 'bob'"),
-        (("key", "bob"), "There is no 'bob'"),
-        (("remove", "bob", "--yes"), "There is no 'bob'"),
+        (("add", "bob", "--expires", "soon"), "expires must be"),
+        (("token", "bob"), "there is no 'bob'"),
+        (("key", "bob"), "there is no 'bob'"),
+        (("remove", "bob", "--yes"), "there is no 'bob'"),
     ]:
         cli("access", *args, code=2)
         assert says in cli.error, cli.error

@@ -107,7 +107,7 @@ def test_a_topic_is_altered_and_compacted_from_the_shell(cli):
 def test_what_a_topic_needs_is_said_in_words_of_the_shell(cli):
     cli("topics", "create", "users")
     cli("topics", "alter", "users", code=2)
-    assert cli.error == "quiver: Say what shall change, such as --retention 7d.\n"
+    assert cli.error == "quiver: say what shall change, such as --retention 7d.\n"
     cli("topics", "compact", "users", code=2)
     command = cli.error.rstrip(".\n").partition("to change that: quiver ")[2]
     cli(*command.split())
@@ -204,7 +204,7 @@ def test_json_lines_are_what_json_output_is(cli):
         b'{"body_base64": "?"}',
     ):
         cli("send", "one", "--json-lines", given=b'{"body": 1}\n' + bad, code=2)
-        assert cli.error.startswith("quiver: Line 2 of stdin")
+        assert cli.error.startswith("quiver: line 2 of stdin")
         assert "1 message is stored" in cli.error
 
 

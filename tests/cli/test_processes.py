@@ -37,7 +37,7 @@ def test_stdin_and_stdout_are_bytes_that_a_command_passes_on(cli):
     assert cli.process("receive", "t") == "grüße 🏹\n".encode()
     error = json.loads(cli.process("send", "t", "--json-lines", "--json", given=b"[]", code=2))
     assert cli.error == f"quiver: {error['error']['message']}\n"
-    assert "Line 1 of stdin" in cli.error
+    assert "line 1 of stdin" in cli.error
 
 
 def test_another_process_that_has_the_directory_is_named(cli):

@@ -132,7 +132,7 @@ def test_a_wrong_line_of_a_file_is_named_and_nothing_is_stored(cli):
 def test_a_wrong_line_of_a_pipe_leaves_those_before_it_and_a_name_goes_on(cli):
     good, bad = b'{"body": "x"}\n', b'{"body": 1, "key": 1}\n'
     error = cli.json("import", "copy", "-", "--name", "n", given=good * 3 + bad + good, code=2)
-    assert "Line 4 of stdin" in error["error"]["message"]
+    assert "line 4 of stdin" in error["error"]["message"]
     assert "at least 3 messages are stored" in error["error"]["message"]
     done = cli.json("import", "copy", "-", "--name", "n", given=good * 5)
     assert (done["imported"], done["skipped"]) == (2, 3)

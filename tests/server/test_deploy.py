@@ -82,7 +82,7 @@ def test_the_health_check_is_a_program_that_works(node):
     node.stop()
     done = subprocess.run(command, env=env, check=False, timeout=30, capture_output=True, text=True)
     assert done.returncode == 1
-    assert done.stderr.startswith("quiver: There is no answer from 127.0.0.1")
+    assert done.stderr.startswith("quiver: there is no answer from 127.0.0.1")
 
 
 def test_the_image_can_answer_questions_in_sql():

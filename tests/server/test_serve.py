@@ -81,7 +81,7 @@ def test_an_address_in_use_is_a_sentence(shared: Node, tmp_path: Path):
     done = serve("--data", str(tmp_path / "other"), "--listen", f"127.0.0.1:{shared.port}")
     assert done.returncode == 2
     assert done.stderr.startswith(
-        f"quiver: Cannot listen on 127.0.0.1:{shared.port}: address already"
+        f"quiver: cannot listen on 127.0.0.1:{shared.port}: address already"
     )
     assert len(done.stderr.splitlines()) == 1
 

@@ -15,7 +15,7 @@ from quiver import limits
 from quiver.batches import schema
 from quiver.batches.bounds import check_bytes, check_rows
 from quiver.errors import InvalidRequest, MessageTooLarge
-from quiver.model.units import Duration, milliseconds
+from quiver.model.units import Duration, milliseconds, shown
 from quiver.tracing import carried
 
 CONTENT_TYPE: Final = "content-type"
@@ -192,7 +192,9 @@ def _check_priority(priority: int) -> None:
     if isinstance(priority, bool) or not isinstance(priority, int):
         raise InvalidRequest(f"priority must be an int, not {type(priority).__name__}")
     if not 0 <= priority <= limits.PRIORITY_MAX:
-        raise InvalidRequest(f"priority must be between 0 and {limits.PRIORITY_MAX}")
+        raise InvalidRequest(
+            f"priority must be between 0 and {limits.PRIORITY_MAX}, not {shown(priority)}"
+        )
 
 
 def _ttl_ms(ttl: Duration) -> int:

@@ -62,8 +62,8 @@ app = typer.Typer(
             "quiver receive orders --follow",
         ],
         "Exit codes: 0 done · 1 not done, or doctor or audit found something · 2 the request is wrong · "
-        "3 not possible now, try again later (queue or disk full) · 4 the directory needs a person "
-        "(in use, damaged) · 130 interrupted.",
+        "3 not possible now, try again later (queue or disk full, no answer from the node) · "
+        "4 the directory needs a person (in use, damaged) · 130 interrupted.",
         "With --json stdout is JSON and nothing else: one document, or one line per message. An "
         'error is {"error": {"code": …, "message": …}}, the last line if some were printed before '
         "it; the same message goes to stderr.",

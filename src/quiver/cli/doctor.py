@@ -115,7 +115,7 @@ def _ask_node(path: Path | None) -> None:
 
     reason = why_not(load(path))
     if reason:
-        output.problem(reason[0].upper() + reason[1:])
+        output.problem(reason)
         raise typer.Exit(NOT_READY)
     output.say("The node is ready.", style="bold green")
 

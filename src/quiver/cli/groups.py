@@ -16,9 +16,11 @@ from quiver.errors import InvalidRequest
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from quiver.client.sync import Queue
     from quiver.model.stats import GroupStats
 
 POSITIONS: Final = ("earliest", "latest")
+SHOWN_MAX: Final = 10  # partitions, in a sentence
 
 app = typer.Typer(
     cls=Verbs,
@@ -96,8 +98,8 @@ SEEK_EPILOG = epilog(
         "quiver seek orders billing --to 2026-11-01T00:00:00Z",
         "quiver groups seek orders billing 100 --partition 0",
     ],
-    "It can only go back to messages that the topic's retention has kept. quiver seek and quiver "
-    "groups seek are the same.",
+    "It can only go back to messages that the topic's retention has kept. What it passes over counts as "
+    "settled by the group, and retention may drop it. quiver seek and quiver groups seek are the same.",
 )
 
 
@@ -128,10 +130,24 @@ def seek(
         raise InvalidRequest(
             "say where the group shall be, once: --to earliest, latest, an offset or a time"
         )
-    there = to or position or ""
-    _change(data, topic, group, "seek", place(there), partition=partition)
-    _done(topic, group, f"Group {group} of {topic} goes on from {there}.",
-          as_json=as_json, position=there)  # fmt: skip
+    asked = to or position or ""
+    there = place(asked)
+    with directory.opened(data) as queue:
+        directory.require_topic(queue, topic, data)
+        directory.require_group(queue, topic, group)
+        before = queue.groups(topic)[group].lag
+        queue.seek(topic, group, there, partition=partition)
+        lag = queue.groups(topic)[group].lag
+        reached = _reached(queue, topic, there, partition)
+    passed = max(0, before - lag)
+    text = f"Group {group} of {topic} goes on from {reached}"
+    if passed:
+        # What it had settled behind the new place is unsettled again, and makes the difference smaller.
+        least = "at least " if lag else ""
+        text += (
+            f", and passes over {least}{output.count(passed, 'message')} that it had not settled"
+        )
+    _done(topic, group, text + ".", as_json=as_json, position=asked, passed_over=passed)
 
 
 @app.command(epilog=epilog(["quiver groups pause orders billing"]))
@@ -184,6 +200,21 @@ def group_table(groups: Mapping[str, "GroupStats"]) -> "Table":
 def place(text: str) -> str | int:
     """An offset if it is a number; else a word or a time."""
     return int(text) if text.isdecimal() else text
+
+
+def _reached(queue: "Queue", topic: str, there: str | int, partition: int | None) -> str:
+    """Where a seek has put a group: an offset outside of what a partition has is its begin or end."""
+    if isinstance(there, str):
+        return there
+    kept = queue.offsets(topic, partition=partition)
+    offsets = {number: min(max(there, first), end) for number, (first, end) in kept.items()}
+    if len(set(offsets.values())) == 1:
+        offset = next(iter(offsets.values()))
+        why = ", the oldest there is" if offset > there else ", the end" if offset < there else ""
+        return f"{offset:,}{why}"
+    shown = [f"{offset:,} of partition {number}" for number, offset in offsets.items()]
+    more = f" and {len(shown) - SHOWN_MAX} others" if len(shown) > SHOWN_MAX else ""
+    return ", ".join(shown[:SHOWN_MAX]) + more
 
 
 def _change(data: Path, topic: str, group: str, verb: str, *args: Any, **options: Any) -> None:

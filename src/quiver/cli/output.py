@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from quiver.errors import InvalidRequest, StorageError
+from quiver.errors import InvalidRequest
 from quiver.model import units
 
 if TYPE_CHECKING:
@@ -44,10 +44,11 @@ def problem(text: str) -> None:
 
 
 def sentence(error: Exception) -> str:
-    """The error's message, as a sentence."""
+    """The error's message with a stop at its end.
+
+    It begins as it is, because its first word may be a path or the name of an argument.
+    """
     text = str(error).strip() or type(error).__name__
-    if text.split(" ", 1)[0].isalpha() and not isinstance(error, StorageError):
-        text = text[0].upper() + text[1:]  # what storage says may begin with the name of a file
     return text if text.endswith((".", "?", "!")) else text + "."
 
 

@@ -22,6 +22,7 @@ from quiver.errors import DirectoryInUse, ReceiptExpired
 if TYPE_CHECKING:
     from quiver.client.results import Delivery
     from quiver.client.sync import Queue
+    from quiver.model.stats import GroupStats
 
 BATCH_MAX: Final = 1_000  # messages leased at once
 POLL_SECONDS: Final = 0.1  # between looks at the confirmation mark, while there is nothing to do
@@ -95,12 +96,13 @@ def receive(
     writer = Writer(style, terminal=out.terminal, receipts=not ack)
     wish = Wish(data, topic, group, lease, ack)
     with stoppable() as stop:
-        printed = Receiving(wish, out, writer, stop, most).run(None if follow else patience)
+        receiving = Receiving(wish, out, writer, stop, most)
+        printed = receiving.run(None if follow else patience)
         if stop.signal:
             raise typer.Exit(stop.exit_code)
     out.check()
     if not printed:
-        output.note(f"No messages in {topic} are ready for group {group}.")
+        output.note(f"No messages in {topic} are ready for group {group}{receiving.why_none}.")
 
 
 def choose_style(*, verbose: bool, raw: bool, as_json: bool) -> Style:
@@ -124,6 +126,7 @@ class Receiving:
         self._printed = 0
         self._batch = 1
         self._reopen_seconds: float | None = None  # None: only somebody else can change anything
+        self.why_none = ""  # why the group has been given nothing, where that can be seen
         self._in_use: DirectoryInUse | None = None  # nobody has let us in yet
 
     def run(self, patience: float | None) -> int:
@@ -195,6 +198,7 @@ class Receiving:
                 wish.topic, wish.group, max_messages=most, lease=wish.lease, wait=wait
             )
             if not got:
+                self.why_none = _why_none(queue.groups(wish.topic).get(wish.group))
                 return
             self._print(queue, got)
             self._batch = min(2 * self._batch, BATCH_MAX)
@@ -224,6 +228,18 @@ class Receiving:
             left = POLL_SECONDS if deadline is None else min(POLL_SECONDS, deadline - now)
             time.sleep(left)
         return False
+
+
+def _why_none(group: "GroupStats | None") -> str:
+    if group is None:
+        return ""
+    waiting = [
+        f"{n:,} {what}"
+        for n, what in ((group.in_flight, "in flight"), (group.delayed, "delayed"))
+        if n
+    ]
+    reasons = ["the group is paused", *waiting] if group.paused else waiting
+    return f" ({', '.join(reasons)})" if reasons else ""
 
 
 def _settle(how: Any, deliveries: list["Delivery"], **options: Any) -> None:

@@ -75,7 +75,8 @@ def _warnings_as_notes() -> Iterator[None]:
         if issubclass(category, UnreadableMessages):
             unread.append(message)
         if issubclass(category, BehindRetention | UnreadableMessages):
-            output.note(output.sentence(message))
+            text = output.sentence(message)
+            output.note(text[0].upper() + text[1:])  # "group …", "reading topic …", a number
         else:
             usual(message, category, *where, **more)
 

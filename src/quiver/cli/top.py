@@ -48,7 +48,6 @@ EPILOG = epilog(
     "Keys: s sorts by the next of lag, rate, oldest, dead and name; q ends. `in/s` are messages that "
     "arrive (sent, redriven, given up elsewhere) and `out/s` messages delivered a second, since the look "
     "before. `dead` counts messages given up since the group was made.",
-    "A directory that another process has open cannot be looked at; ask that process's node instead.",
 )
 
 
@@ -234,7 +233,7 @@ class _Screen:
         if glance.problem is not None:
             _raise_if_lasting(glance.problem)
             told = output.sentence(glance.problem)
-            self._trouble = f"no answer{self._since()}, trying again. {told}"
+            self._trouble = f"no answer{self._since()}, trying again: {told}"
         elif glance.found is not None:
             self._before, self._now = self._now, Look(glance.found, time.monotonic())
             self._clock, self._trouble = f"{_now().astimezone():%H:%M:%S}", ""

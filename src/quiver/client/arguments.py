@@ -23,7 +23,7 @@ from quiver.model.topic import (
     argument_of,
     how_to_change,
 )
-from quiver.model.units import Duration, milliseconds, size_bytes, timestamp_ms
+from quiver.model.units import Duration, milliseconds, shown, size_bytes, timestamp_ms
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]+")
 MESSAGE_ID: Final = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
@@ -67,7 +67,7 @@ def whole(value: Any, what: str, low: int, high: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int):
         raise InvalidRequest(f"{what} must be an int, not {type(value).__name__}")
     if not low <= value <= high:
-        raise InvalidRequest(f"{what} must be between {low:,} and {high:,}, not {value}")
+        raise InvalidRequest(f"{what} must be between {low:,} and {high:,}, not {shown(value)}")
     return int(value)
 
 

@@ -26,6 +26,7 @@ MILLISECOND: Final = timedelta(milliseconds=1)
 
 _QUANTITY: Final = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,18})?)\s*([a-zA-Z]{0,3})\s*")
 _SHOWN_CHARS: Final = 40
+_DECIMAL_BITS_MAX: Final = 1024  # Python refuses to write very large numbers in decimals
 
 
 def milliseconds(
@@ -54,7 +55,9 @@ def milliseconds(
         case _:
             _wrong_kind(value, name, kinds)
     if not 0 <= seconds <= max_seconds:  # written so that NaN is refused too
-        raise InvalidRequest(f"{name} must be between 0 and {max_seconds:,} seconds")
+        raise InvalidRequest(
+            f"{name} must be between 0 and {max_seconds:,} seconds, not {shown(value)}"
+        )
     return max(1, round(seconds * 1000)) if seconds else 0
 
 
@@ -77,7 +80,9 @@ def size_bytes(value: int | str, name: str) -> int:
         case _:
             _wrong_kind(value, name, kinds)
     if not 0 <= size <= limits.SIZE_BYTES_MAX:
-        raise InvalidRequest(f"{name} must be between 0 and {limits.SIZE_BYTES_MAX:,} bytes")
+        raise InvalidRequest(
+            f"{name} must be between 0 and {limits.SIZE_BYTES_MAX:,} bytes, not {shown(value)}"
+        )
     return size
 
 
@@ -96,13 +101,13 @@ def timestamp_ms(value: Moment, name: str) -> int:
             _wrong_kind(value, name, kinds)
         case int() | float():
             if not 0 <= value <= limits.TIME_MS_MAX / 1000:
-                _wrong_time(name, "; numbers are seconds, not milliseconds")
+                _wrong_time(name, value, "; numbers are seconds, not milliseconds")
             return min(round(value * 1000), limits.TIME_MS_MAX)
         case str():
             try:
                 moment = datetime.fromisoformat(value)
             except ValueError:
-                raise InvalidRequest(f"{name} must be {kinds}, not {_shown(value)}") from None
+                raise InvalidRequest(f"{name} must be {kinds}, not {shown(value)}") from None
         case datetime():
             moment = value
         case _:
@@ -111,7 +116,7 @@ def timestamp_ms(value: Moment, name: str) -> int:
         moment = moment.replace(tzinfo=UTC)
     since = (moment - EPOCH) // MILLISECOND
     if not 0 <= since <= limits.TIME_MS_MAX:
-        _wrong_time(name)
+        _wrong_time(name, value)
     return since
 
 
@@ -147,7 +152,7 @@ def duration(seconds: float) -> str:
 def _quantity(text: str, name: str, units: dict[str, float], kinds: str) -> tuple[str, str]:
     found = _QUANTITY.fullmatch(text)
     if found is None or found[2].lower() not in units:
-        raise InvalidRequest(f"{name} must be {kinds}, not {_shown(text)}")
+        raise InvalidRequest(f"{name} must be {kinds}, not {shown(text)}")
     return found[1], found[2].lower()
 
 
@@ -155,9 +160,20 @@ def _wrong_kind(value: object, name: str, kinds: str) -> NoReturn:
     raise InvalidRequest(f"{name} must be {kinds}, not {type(value).__name__}")
 
 
-def _wrong_time(name: str, hint: str = "") -> NoReturn:
-    raise InvalidRequest(f"{name} must be between the years 1970 and 9999{hint}")
+def _wrong_time(name: str, value: object, hint: str = "") -> NoReturn:
+    raise InvalidRequest(
+        f"{name} must be between the years 1970 and 9999, not {shown(value)}{hint}"
+    )
 
 
-def _shown(text: str) -> str:
-    return repr(text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…")
+def shown(value: object) -> str:
+    """A value as an error has it: not longer than a line, and a text in quotes."""
+    if isinstance(value, str):
+        return repr(_cut(value))
+    if isinstance(value, int) and value.bit_length() > _DECIMAL_BITS_MAX:
+        return _cut(hex(value))
+    return _cut(str(value))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"

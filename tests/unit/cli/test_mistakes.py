@@ -69,7 +69,7 @@ def test_every_command_has_help_with_an_example(quiver, capsys, command):
         (["doctor", "elsewhere"], "invalid_request", "There is no queue in elsewhere"),
         (["send", "orders", "x"], "invalid_request", "There is no queue"),
         (["send", "orders", "x", "--file", "-"], "invalid_request", "not both"),
-        (["send", "orders", "x", "--priority", "10"], "invalid_request", "between 0 and 9"),
+        (["send", "orders", "x", "--priority", "10"], "invalid_request", "between 0 and 9, not 10"),
         (["send", "orders", "x", "--delay", "nan"], "invalid_request", "Delay must be"),
         (["send", "orders", "x", "--ttl", "0"], "invalid_request", "Ttl must be more than 0"),
         (["send", "orders", "x", "-H", "nonsense"], "invalid_request", "a header is NAME=VALUE"),
@@ -108,7 +108,7 @@ def test_a_file_is_not_a_directory(quiver, capsys, tmp_path):
 def test_an_empty_directory_has_no_queue(quiver, capsys, tmp_path):
     (tmp_path / "data").mkdir()
     assert quiver("topics") == 2
-    assert "There is no queue in data: it is empty." in capsys.readouterr().err
+    assert "there is no queue in data: it is empty." in capsys.readouterr().err
     (tmp_path / "data" / "other").touch()
     assert quiver("topics") == 2
     assert "it has other files" in capsys.readouterr().err
@@ -129,8 +129,8 @@ def test_exit_codes_say_who_must_act():
     assert [exit_code(error) for error in errors] == [2, 2, 3, 3, 4, 4, 3]
 
 
-def test_messages_become_sentences_and_paths_stay():
-    assert sentence(InvalidRequest("lease must be more")) == "Lease must be more."
+def test_messages_end_as_sentences_and_begin_as_they_are():
+    assert sentence(InvalidRequest("lease must be more")) == "lease must be more."
     assert sentence(CorruptLog("wal-1.log is bad.")) == "wal-1.log is bad."
     assert sentence(DirectoryInUse("data is in use")) == "data is in use."
-    assert sentence(InvalidRequest("did you mean it?")) == "Did you mean it?"
+    assert sentence(InvalidRequest("did you mean it?")) == "did you mean it?"
