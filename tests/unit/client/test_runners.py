@@ -31,7 +31,7 @@ def test_an_answer_is_taken_or_given_back_and_never_both(ticks):
         for _ in range(ticks):
             await asyncio.sleep(0)
         ticket.resolve("message")
-        (outcome,) = await asyncio.gather(task, return_exceptions=True)
+        outcome = (await asyncio.gather(task, return_exceptions=True))[0]
         return outcome, ticket.abandoned
 
     outcome, abandoned = asyncio.run(stopped_just_before_the_answer())
