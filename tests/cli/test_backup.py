@@ -33,3 +33,19 @@ def test_a_damaged_log_is_an_error_for_who_looks_at_the_directory(orders):
     assert ended.code == 4
     assert f"{log.name} is damaged" in ended.error
     assert orders.run("restore", "keep", "copy").code == 0
+
+
+def test_numbers_of_a_directory_with_hidden_entries_come_with_a_warning(orders):
+    with orders.queue() as queue:
+        for _ in range(2):
+            queue.send("orders", "behind")
+    data = orders.directory / "data"
+    (data / "confirmed").unlink()  # later entries alone tell what was on disk
+    log = next(data.glob("wal-*.log"))
+    content = bytearray(log.read_bytes())
+    content[content.index(b"order 3")] ^= 1
+    log.write_bytes(content)
+    for command in (["topics"], ["topics", "show", "orders"], ["groups", "orders"]):
+        ended = orders.run(*command)
+        assert ended.code == 4, command
+        assert f"{log.name} is damaged" in ended.error

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import quiver
+from quiver.client.backup import backup as back_up
 from quiver.storage.wal import Wal
 from tests.contract.verbs import bodies
 
@@ -38,9 +39,18 @@ def flip_in_a_segment(data: Path) -> str:
     return path.name
 
 
-def send_into_the_log(queue: Any, _: Path) -> None:
+def flip_in_a_header_without_a_mark(data: Path) -> str:
+    """The entries behind it alone tell that it was on disk."""
+    (data / "confirmed").unlink()
+    path = next(data.glob("wal-*.log"))
+    flip(path, path.read_bytes().rindex(b"QVfr", 0, path.read_bytes().index(MARKED)))
+    return path.name
+
+
+def send_into_the_log(queue: Any, _data: Path) -> None:
     queue.send("orders", MARKED)
-    queue.send("orders", b"behind it")
+    for _ in range(2):
+        queue.send("orders", b"behind it")
 
 
 def send_into_a_complete_log_file(queue: Any, data: Path) -> None:
@@ -58,6 +68,7 @@ def send_into_a_segment(queue: Any, _: Path) -> None:
     ("send", "damage", "error"),
     [
         (send_into_the_log, flip_in_the_log, quiver.CorruptLog),
+        (send_into_the_log, flip_in_a_header_without_a_mark, quiver.CorruptLog),
         (send_into_a_complete_log_file, flip_in_the_log, quiver.CorruptLog),
         (send_into_a_segment, flip_in_a_segment, quiver.CorruptSegment),
     ],
@@ -77,11 +88,8 @@ def test_a_damaged_file_is_an_error_and_the_last_backup_stays(
         send(queue, data)
     manifest = (backup / "manifest.json").read_bytes()
     name = damage(data)
-    with (
-        quiver.connect(data, read_only=True) as queue,
-        pytest.raises(error, match=name.split("@")[0]),
-    ):
-        queue.backup(backup)
+    with pytest.raises(error, match=name.split("@")[0]):
+        back_up(data, backup)
     assert (backup / "manifest.json").read_bytes() == manifest
     assert not list((backup / "files").glob("*.tmp")), "a damaged copy is not kept"
     assert quiver.restore(backup, tmp_path / "copy").entry == made.entry
@@ -106,3 +114,15 @@ def test_a_file_that_was_put_back_is_copied_again(tmp_path):
     quiver.restore(backup, tmp_path / "copy")
     with quiver.connect(tmp_path / "copy") as copy:
         assert bodies(copy.read("orders")) == before
+
+
+def test_who_looks_at_a_directory_whose_entries_are_hidden_by_damage_is_warned_once(tmp_path):
+    data = tmp_path / "data"
+    with make(data) as queue:
+        send_into_the_log(queue, data)
+    name = flip_in_a_header_without_a_mark(data)
+    with quiver.connect(data, read_only=True) as queue:
+        with pytest.warns(quiver.UnreadableMessages, match=f"{name} is damaged .*quiver doctor"):
+            stats = queue.stats("orders")
+        assert stats.stored == 50, "what is before the damage can be read"
+        assert queue.topics() == ["orders"], "without another warning, which would be an error here"

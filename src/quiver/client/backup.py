@@ -36,6 +36,8 @@ def backup(source: Path, dest: str | os.PathLike[str]) -> Backup:
         problem: StorageError | None = None
         for _ in range(limits.BACKUP_TRIES_MAX):
             manifest, needed = replica.ask(_needed)
+            if replica.damage is not None:
+                raise replica.damage
             vault.demand_same(manifest.queue)
             try:
                 kept = [vault.add(source, one) for one in needed]

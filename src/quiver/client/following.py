@@ -5,9 +5,10 @@ from functools import partial
 from threading import Lock
 from typing import Any, NoReturn
 
+from quiver import notices
 from quiver.client.owner import Owner
 from quiver.client.steps import Work
-from quiver.errors import QueueClosed, ReadOnly
+from quiver.errors import QueueClosed, ReadOnly, UnreadableMessages
 from quiver.node.clock import Clock
 from quiver.node.engine import Engine
 from quiver.node.replica import Replica
@@ -21,6 +22,7 @@ class Follower:
         self._owner = Owner("queue")
         self._lock = Lock()
         self._replica: Replica | None = replica
+        self._warned = False
 
     def ask(self, question: Callable[[Engine], Any]) -> Work:
         """Ask about the state, as far as the directory has it now."""
@@ -35,7 +37,15 @@ class Follower:
         with self._lock:
             if self._replica is None:
                 raise QueueClosed("the queue is closed; connect again")
-            return self._replica.ask(partial(self._asked, question))
+            answer = self._replica.ask(partial(self._asked, question))
+            self._warn(self._replica)
+            return answer
+
+    def _warn(self, replica: Replica) -> None:
+        """Say once that the answer is that of a damaged directory."""
+        if replica.damage is not None and not self._warned:
+            self._warned = True
+            notices.warn(UnreadableMessages(f"Entries are missing: {replica.damage}"))
 
     def _asked(self, question: Callable[[Engine], Any], engine: Engine) -> Any:
         self.clock.not_before(engine.core.now_ms)

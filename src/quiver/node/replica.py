@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager
 from typing import TypeVar
 
 from quiver import limits
-from quiver.errors import Overloaded, StorageError
+from quiver.errors import CorruptLog, Overloaded, StorageError
 from quiver.node.engine import Engine, without_gc
 from quiver.storage import snapshot
 from quiver.storage.files import Files
@@ -36,6 +36,7 @@ class Replica:
         self._engine: Engine | None = None
         self._names: Sequence[str] = ()  # of the directory, when it was last looked at
         self._confirmed = 0
+        self.damage: CorruptLog | None = None  # what hides entries that were on disk
 
     def ask(self, question: Callable[[Engine], T]) -> T:
         """The answer by the state of now; the question must not change it."""
@@ -66,23 +67,25 @@ class Replica:
         ):
             with without_gc():
                 engine = Engine.load(self._files)
-            self._follow(engine, confirmed)
+            self._follow(engine, confirmed, fresh=True)
             engine.core.reasons.clear()  # what was counted before is not counted again
         else:
             if names != self._names:
                 engine.find_ledger()
-            self._follow(engine, confirmed)
+            self._follow(engine, confirmed, fresh=False)
         self._engine, self._names, self._confirmed = engine, names, confirmed
         return engine
 
-    def _follow(self, engine: Engine, confirmed: int) -> None:
+    def _follow(self, engine: Engine, confirmed: int, *, fresh: bool) -> None:
         with without_gc():
             engine.replay(engine.wal.follow(confirmed))
-        if engine.wal.goes_on:
+        goes_on = engine.wal.goes_on
+        if goes_on or fresh:  # a damaged entry may hide that the log goes on
             with self._unowned() as nobodys:
-                if nobodys:
+                if nobodys and goes_on:
                     engine.replay(engine.wal.follow(None))
                     engine.wal.settle()
+                self.damage = engine.wal.lost() if nobodys else None
 
 
 def _newest(names: Sequence[str]) -> str | None:

@@ -188,6 +188,15 @@ class Wal:
         data = self._tip.file.read(self._tip.end, frame.HEADER_BYTES)
         return frame.decode_header(data, salt=self._tip.salt) is not None or self._has_next
 
+    def lost(self) -> CorruptLog | None:
+        """What is wrong if later entries than those followed were on disk: later frames tell.
+
+        The mark may be behind, or gone. To be asked while nobody owns the directory, who would write
+        such frames.
+        """
+        last, synced = self._tip.next - 1, self._tip.tail().synced
+        return self._unreadable(self._tip, last, synced) if last < synced else None
+
     def settle(self) -> None:
         """Make durable what was followed and is not confirmed; its owner may have had no time for it."""
         self._tip.file.sync()
@@ -391,10 +400,7 @@ class Wal:
         tail = log.tail()
         confirmed = max(self._after, self._mark.index, tail.synced)
         if self.last_index < confirmed:
-            raise CorruptLog(
-                f"{log.file.name} is damaged at byte {log.end}: entry {self.last_index + 1} cannot "
-                f"be read, and entries up to {confirmed} were confirmed. {REMEDY}"
-            )
+            raise self._unreadable(log, self.last_index, confirmed)
         if not tail.clean:
             log.file.truncate(log.end)
         # What we found may be in the system's memory only: the process that wrote it may have ended
@@ -404,6 +410,13 @@ class Wal:
             self._write_again(log, vouched)
         log.file.sync()
         self._files.sync_directory()
+
+    @staticmethod
+    def _unreadable(log: LogFile, last: int, confirmed: int) -> CorruptLog:
+        return CorruptLog(
+            f"{log.file.name} is damaged at byte {log.end}: entry {last + 1} cannot be read, and "
+            f"entries up to {confirmed} were confirmed. {REMEDY}"
+        )
 
     def _write_again(self, log: LogFile, vouched: int) -> None:
         """Write what comes after entry `vouched` once more, as it is.
