@@ -6,7 +6,7 @@ import pytest
 @pytest.mark.parametrize(
     "command",
     [["topics"], ["topics", "create", "t"], ["send", "t", "x", "--create"], ["top", "--once"],
-     ["access", "list"], ["serve"]],
+     ["access", "list"]],
 )  # fmt: skip
 @pytest.mark.parametrize("place", ["localhost:7070", "127.0.0.1:7070"])
 def test_an_address_without_its_scheme_is_no_directory(cli, command, place):

@@ -39,7 +39,7 @@ def test_a_directory_that_is_there_may_be_called_like_a_host(tmp_path, monkeypat
 
 def test_a_queue_that_is_awaited_says_how_it_is_opened(tmp_path):
     async def wrong() -> None:
-        await quiver.connect_async(tmp_path)
+        await quiver.connect_async(tmp_path)  # type: ignore[misc]  # the mistake
 
     with pytest.raises(TypeError, match=r"async with quiver\.connect_async"):
         asyncio.run(wrong())
