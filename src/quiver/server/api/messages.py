@@ -6,6 +6,7 @@ from binascii import Error as Base64Error
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -168,16 +169,19 @@ async def receive(call: Call, body: wire.ReceiveIn) -> Any:
     )
     with call.waiting(body.wait):
         grant, lease = await until_gone(call.request, run(flow), call.flows.give_back)
+    give_back = partial(call.flows.give_back, (grant, lease))
     if lease.settled:  # what is delivered once at most cannot be given back
         answer = await _received(call, grant, lease)
-    else:
-        try:
-            async with call.making():
-                answer = await _received(call, grant, lease)
-        except Overloaded:
-            call.flows.give_back((grant, lease))
-            raise
-    await demand_there(call.request, lambda: call.flows.give_back((grant, lease)))
+        await demand_there(call.request, give_back)
+        return answer
+    try:
+        async with call.making():
+            answer = await _received(call, grant, lease)
+            # Inside: the answer is counted before the next one is let in.
+            await demand_there(call.request, give_back)
+    except Overloaded:
+        give_back()
+        raise
     return answer
 
 
