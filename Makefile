@@ -40,15 +40,17 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev,bench]'
 	@touch $@
 
-fmt: $(STAMP)  ## format the code and fix what can be fixed safely
+fmt: $(STAMP)  ## format the code, fix what can be fixed safely, generate what is generated
 	$(BIN)/ruff format $(CODE)
 	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/python tools/faces.py
 
-lint: $(STAMP)  ## ruff, formatting, types, imports
+lint: $(STAMP)  ## ruff, formatting, types, imports, generated code
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-cache
+	$(BIN)/python tools/faces.py --check
 
 compiled: $(STAMP)
 	@$(BIN)/python -m compileall -q src tests  # once, not by each of the processes that tests start

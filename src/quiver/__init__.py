@@ -9,14 +9,9 @@ with quiver.connect("data/") as queue:
         delivery.ack()
 """
 
-from quiver.client.aio import (
-    AsyncConsumer,
-    AsyncMember,
-    AsyncProducer,
-    AsyncQueue,
-    AsyncTransaction,
-)
+from quiver.client.aio import AsyncConsumer, AsyncProducer, AsyncQueue
 from quiver.client.arguments import make_retry as retry
+from quiver.client.async_verbs import AsyncMember, AsyncTransaction
 from quiver.client.backup import restore
 from quiver.client.connect import connect, connect_async
 from quiver.client.once import once
@@ -31,7 +26,8 @@ from quiver.client.results import (
     SentBatches,
     Staged,
 )
-from quiver.client.sync import Consumer, Member, Producer, Queue, Transaction
+from quiver.client.sync import Consumer, Producer, Queue
+from quiver.client.sync_verbs import Member, Transaction
 from quiver.errors import (
     AnotherRun,
     BehindRetention,

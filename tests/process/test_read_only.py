@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import quiver
-from quiver.client.sync import run
+from quiver.client.threads import run
 from quiver.errors import CorruptLog, InvalidRequest, ProducerFailed, QueueClosed, ReadOnly
 from tests.server.nodes import start_node
 

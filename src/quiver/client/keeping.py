@@ -1,7 +1,7 @@
 """Deliveries whose leases are made longer until they are settled: the part that knows no waiting."""
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from quiver import limits
 from quiver.client.flows import Flow, Flows, listed
@@ -24,6 +24,16 @@ def demand_bool(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidRequest(f"{name} must be True or False")
     return value
+
+
+class Keeping(Protocol):
+    """What makes the leases of received messages longer in the background."""
+
+    def add(self, deliveries: Any, lease_seconds: float, asked: float) -> None:
+        """Keep these from now on; their leases last at least from `asked` on."""
+
+    def settled(self, items: Any) -> None:
+        """These need no lease any more."""
 
 
 class Kept(Generic[L]):

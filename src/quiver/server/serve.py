@@ -27,8 +27,9 @@ import uvloop
 from uvicorn.server import ServerState
 
 from quiver import __version__, limits
-from quiver.client.aio import AsyncQueue, finished
+from quiver.client.aio import AsyncQueue
 from quiver.client.connect import open_flows
+from quiver.client.tasks import finished
 from quiver.errors import (
     InvalidRequest,
     QuiverError,

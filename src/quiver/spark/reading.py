@@ -7,7 +7,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from quiver import notices
 from quiver.client.scanning import Scan
-from quiver.client.sync import Queue, run
+from quiver.client.sync import Queue
+from quiver.client.threads import run
 from quiver.errors import CorruptSegment, InvalidRequest, UnreadableMessages
 from quiver.spark import connections, rows, spans
 from quiver.spark.options import Options, Spot

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import quiver
-from quiver.client.sync import run
+from quiver.client.threads import run
 from quiver.model.commands import Pick, Redrive
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quiver.client.connect import open_flows
-from quiver.client.sync import run
+from quiver.client.threads import run
 from quiver.errors import TopicNotFound
 from quiver.model.topic import TopicPolicy
 

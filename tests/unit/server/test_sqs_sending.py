@@ -8,7 +8,7 @@ from typing import Any
 
 from quiver import limits
 from quiver.client.connect import open_flows
-from quiver.client.sync import run
+from quiver.client.threads import run
 from quiver.model.topic import TopicPolicy
 from quiver.server.config import Sqs
 from quiver.server.sqs.queues import Queue

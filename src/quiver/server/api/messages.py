@@ -18,7 +18,6 @@ from quiver import limits
 from quiver.batches.output import Piece, table
 from quiver.batches.rows import Row, as_json, make_row
 from quiver.client import arguments
-from quiver.client.aio import run
 from quiver.client.flows import (
     Flow,
     StoredPage,
@@ -31,6 +30,7 @@ from quiver.client.flows import (
 from quiver.client.remote import wire
 from quiver.client.results import AsyncDelivery, Lease, Record, Sent, SentBatch, Staged
 from quiver.client.steps import Work
+from quiver.client.tasks import run
 from quiver.errors import InvalidRequest, Overloaded, TopicNotFound
 from quiver.model.commands import Producer, Settle
 from quiver.model.replies import Durability, ProducerOpened, Published, SentMany

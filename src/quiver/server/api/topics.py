@@ -8,8 +8,8 @@ import msgspec
 
 import quiver
 from quiver.client import arguments
-from quiver.client.aio import run
 from quiver.client.remote import wire
+from quiver.client.tasks import run
 from quiver.model.replies import Sealed
 from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import TopicPolicy

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from quiver import limits
-from quiver.client.aio import run
+from quiver.client.tasks import run
 from quiver.errors import TopicExists, TopicNotFound
 from quiver.model.stats import TopicStats
 from quiver.model.topic import TopicPolicy

@@ -15,7 +15,7 @@ import msgspec
 
 from quiver import limits
 from quiver.client import moving
-from quiver.client.aio import run
+from quiver.client.tasks import run
 from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.commands import Redrive
 from quiver.server import logs

@@ -6,9 +6,9 @@ from time import monotonic
 from typing import Any, Final
 
 from quiver import limits
-from quiver.client.aio import run
 from quiver.client.flows import Flow, deliveries
 from quiver.client.results import AsyncDelivery, Lease
+from quiver.client.tasks import run
 from quiver.errors import Overloaded, ReceiptError, ReceiptExpired
 from quiver.node.engine import Engine
 from quiver.node.receipts import seal, unseal

@@ -5,7 +5,7 @@ from hashlib import blake2b, sha256
 from typing import Final
 
 from quiver.batches.rows import Row, make_row
-from quiver.client.aio import finished
+from quiver.client.tasks import finished
 from quiver.errors import Overloaded, QuiverError, TopicNotFound
 from quiver.node.shard import TopicHandle
 from quiver.server.sqs import faults, messages, shapes

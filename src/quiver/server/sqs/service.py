@@ -10,8 +10,9 @@ from urllib.parse import urlsplit
 from starlette.requests import Request
 
 from quiver import limits
-from quiver.client.aio import AsyncQueue, run
+from quiver.client.aio import AsyncQueue
 from quiver.client.flows import Flows
+from quiver.client.tasks import run
 from quiver.errors import InvalidRequest, TopicNotFound
 from quiver.model.ids import uuid_text
 from quiver.node.shard import TopicHandle

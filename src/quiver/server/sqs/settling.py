@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from quiver.client.aio import run
+from quiver.client.tasks import run
 from quiver.core.delivery.view import View
 from quiver.errors import ReceiptError, ReceiptExpired
 from quiver.model.commands import Held, Settle

@@ -1,0 +1,36 @@
+"""Drives flows in the caller's thread."""
+
+import time
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+from quiver.client.steps import Pause, Work
+from quiver.node.tickets import Ticket
+
+T = TypeVar("T")
+
+
+def run(flow: Generator[Any, Any, T], wait: Callable[[Ticket[Any]], Any] = Ticket.wait) -> T:
+    """Drive a flow in this thread."""
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            step = flow.throw(error) if error is not None else flow.send(answer)
+        except StopIteration as stop:
+            result: T = stop.value
+            return result
+        answer, error = None, None
+        try:
+            match step:
+                case Ticket():
+                    answer = wait(step)
+                case Pause():
+                    time.sleep(step.seconds)
+                case Work():
+                    answer = step.do()
+        except Exception as problem:  # noqa: BLE001  # the flow decides what to do about it
+            error = problem
+        except BaseException:  # nobody waits any more
+            flow.close()
+            raise
