@@ -53,19 +53,22 @@ def test_a_table_may_come_from_the_environment_alone():
         ("bounds = 1", "bounds: expected a table, got a whole number"),
         (
             "[bounds]\nconnections = 1.5",
-            "bounds.connections: expected a whole number, got a number",
+            "bounds.connections: expected a whole number >= 1 and <= 1000000, got a number",
         ),
-        ("[bounds]\nhead_seconds = 0", "bounds.head_seconds: expected a number > 0"),
+        (
+            "[bounds]\nhead_seconds = 0",
+            "bounds.head_seconds: expected a number > 0 and <= 86400, got 0",
+        ),
         (
             "[log]\nlevel = 'loud'",
-            "log.level: expected 'debug' or 'info' or 'warning' or 'error', got 'loud'",
+            "log.level: expected 'debug' or 'error' or 'info' or 'warning', got 'loud'",
         ),
-        ("durability = 'tape'", "durability: expected 'memory' or 'disk', got 'tape'"),
+        ("durability = 'tape'", "durability: expected 'disk' or 'memory', got 'tape'"),
         ("listen = '7070'", "an address and a port"),
         ("listen = '127.0.0.1:99999'", "an address and a port"),
         ("listen = 'example.com:7070'", "is not an IP address"),
         ("listen = [", "is not TOML"),
-        ("[tls]\ncert = 'a.pem'", "key"),
+        ("[tls]\ncert = 'a.pem'", "there must be a key 'key' in [tls]"),
     ],
 )
 def test_what_is_wrong_is_said_with_file_and_key(tmp_path: Path, text: str, message: str):

@@ -17,7 +17,6 @@ is a secret, and one that others can read is refused.
 
 import fcntl
 import hashlib
-import json
 import os
 import re
 import secrets
@@ -25,7 +24,7 @@ import stat
 from base64 import b32encode
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -207,26 +206,6 @@ def changing(path: Path) -> Iterator[dict[str, Entry]]:
 
 def to_toml(access: Access) -> str:
     """The file's text."""
-    lines = ["# Kept by `quiver access`, which keeps no comments. Secrets inside: mode 0600."]
-    for name, entry in sorted(access.principals.items()):
-        lines += ["", f"[principals.{name if '.' not in name else json.dumps(name)}]"]
-        lines += [f"{key} = {_value(value)}" for key, value in _fields(entry).items()]
-    return "\n".join(lines) + "\n"
-
-
-def _fields(struct: msgspec.Struct) -> dict[str, object]:
-    given = {name: getattr(struct, name) for name in struct.__struct_fields__}
-    return {name: value for name, value in given.items() if value not in (None, ())}
-
-
-def _value(value: object) -> str:
-    match value:
-        case tuple():
-            return f"[{', '.join(map(_value, value))}]"
-        case msgspec.Struct():
-            inside = (f"{name} = {_value(part)}" for name, part in _fields(value).items())
-            return f"{{ {', '.join(inside)} }}"
-        case datetime():
-            return f"{value.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
-        case _:
-            return json.dumps(value, ensure_ascii=False)
+    head = "# Kept by `quiver access`, which keeps no comments. Secrets inside: mode 0600.\n\n"
+    sorted_ = Access(dict(sorted(access.principals.items())))
+    return head + msgspec.toml.encode(sorted_).decode()
