@@ -23,7 +23,8 @@ from quiver.core.delivery.offsets import Range, merge
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 from quiver.model.replies import Slice
-from quiver.storage.segment import Blocks, name_of
+from quiver.storage.parquet import Blocks
+from quiver.storage.segment import name_of
 
 SMALL: Final = 8  # a segment is small if so many of them would make a large one
 

@@ -12,7 +12,7 @@ from quiver.storage import codec, ledger, mark, segment, snapshot
 from quiver.storage.files import TEMPORARY
 from quiver.storage.logfile import LogFile, first_indexes, name_of
 from quiver.storage.mark import Mark
-from quiver.storage.segment import Blocks
+from quiver.storage.parquet import Blocks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,6 @@ is removed, too. The queue needs no ledger file to open: if one is damaged, only
 
 from __future__ import annotations
 
-import io
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -23,18 +22,16 @@ import pyarrow.parquet as pq
 from quiver import limits
 from quiver.batches.ledger import SCHEMA, chosen, concat, table
 from quiver.errors import CorruptLedger, DiskFull, StorageError
-from quiver.storage.files import publishing
+from quiver.storage import parquet
+from quiver.storage.parquet import Readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from typing_extensions import Buffer
 
     from quiver.model.ledger import Rows
     from quiver.storage.files import File, Files
 
 RETENTION_MS: Final = 30 * 86_400_000
-WRITE_BYTES: Final = limits.MIB  # written at once
 NAME: Final = re.compile(r"ledger-(\d{20})-(\d{20})\.parquet")
 TIME: Final = SCHEMA.get_field_index("time")
 ENTRY: Final = SCHEMA.get_field_index("entry")
@@ -227,18 +224,18 @@ def _parts(file: File, start_ms: int | None, end_ms: int | None, first: int) -> 
     if span is not None and span.last < first:
         return
     with damage(file.name):
-        parquet = pq.ParquetFile(  # without threads of Arrow's, as in `segment`
-            _Readable(file), page_checksum_verification=True, pre_buffer=False
+        parts = pq.ParquetFile(  # without threads of Arrow's, as in `segment`
+            Readable(file), page_checksum_verification=True, pre_buffer=False
         )
-        for at in range(parquet.metadata.num_row_groups):
-            group = parquet.metadata.row_group(at)
+        for at in range(parts.metadata.num_row_groups):
+            group = parts.metadata.row_group(at)
             low_ms, high_ms = _milliseconds(group, "min"), _milliseconds(group, "max")
             if (
                 (start_ms is None or high_ms >= start_ms)
                 and (end_ms is None or low_ms < end_ms)
                 and group.column(ENTRY).statistics.max >= first
             ):
-                yield parquet.read_row_group(at, use_threads=False).cast(SCHEMA)
+                yield parts.read_row_group(at, use_threads=False).cast(SCHEMA)
 
 
 def _times(files: Files, span: Span) -> tuple[int, int]:
@@ -246,7 +243,7 @@ def _times(files: Files, span: Span) -> tuple[int, int]:
     file = files.open(span.name)
     try:
         with damage(span.name):
-            metadata = pq.read_metadata(_Readable(file))
+            metadata = pq.read_metadata(Readable(file))
             last = metadata.num_row_groups - 1
             return (
                 _milliseconds(metadata.row_group(0), "min"),
@@ -263,15 +260,10 @@ def _milliseconds(group: Any, which: str) -> int:
 
 def _write(files: Files, name: str, tables: Iterable[pa.Table], rest: Callable[[], None]) -> None:
     """Make a file of these rows, durable under its name."""
-    with publishing(files, name) as file:
-        sink = _Writable(file)
-        with pq.ParquetWriter(
-            sink, SCHEMA, compression="zstd", write_page_checksum=True
-        ) as parquet:
-            for group in _groups(tables):
-                parquet.write_table(group, row_group_size=limits.LEDGER_GROUP_ROWS)
-                rest()
-        sink.finish()
+    parquet.write(
+        files, name, _groups(tables), SCHEMA, rest,
+        rows=limits.LEDGER_GROUP_ROWS, compression="zstd", write_page_checksum=True,
+    )  # fmt: skip
     files.sync_directory()
 
 
@@ -302,69 +294,3 @@ class damage:  # noqa: N801  # reads as what it is about
                 f"{self._name} is damaged: {error}. Put it back from a backup, or move it away and "
                 "open the queue again: messages are not affected, but what it told is lost."
             ) from error
-
-
-class _Readable(io.RawIOBase):
-    """A `File` as Arrow reads files."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._position = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._file.size()}
-        self._position = base[whence] + offset
-        return self._position
-
-    def tell(self) -> int:
-        return self._position
-
-    def read(self, size: int = -1) -> bytes:
-        count = size if size >= 0 else max(self._file.size() - self._position, 0)
-        data = self._file.read(self._position, count)
-        self._position += len(data)
-        return data
-
-
-class _Writable(io.RawIOBase):
-    """A `File` as Arrow writes files. What goes wrong is raised by `finish`, not through Arrow."""
-
-    def __init__(self, file: File) -> None:
-        self._file = file
-        self._position = 0
-        self._waiting = bytearray()
-        self._problem: BaseException | None = None
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Buffer) -> int:
-        view = memoryview(data).cast("B")
-        self._waiting += view
-        if len(self._waiting) >= WRITE_BYTES:
-            self._flush()
-        return view.nbytes
-
-    def tell(self) -> int:
-        return self._position + len(self._waiting)
-
-    def finish(self) -> None:
-        """Write what waits, and say what went wrong."""
-        self._flush()
-        if self._problem is not None:
-            raise self._problem
-
-    def _flush(self) -> None:
-        if self._problem is None:
-            try:
-                self._file.write(self._position, [self._waiting])
-            except BaseException as problem:  # noqa: BLE001  # raised by `finish`
-                self._problem = problem
-        self._position += len(self._waiting)
-        self._waiting = bytearray()

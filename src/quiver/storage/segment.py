@@ -13,22 +13,20 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
 from bisect import bisect_left, bisect_right
-from itertools import pairwise
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from crc32c import crc32c
 
 from quiver import limits
 from quiver.batches import sealed
 from quiver.batches.schema import NAMES
 from quiver.errors import CorruptSegment, StorageError
-from quiver.storage.files import publishing
+from quiver.storage import parquet
+from quiver.storage.parquet import Blocks, Readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -70,30 +68,6 @@ class Run(NamedTuple):
     at: int
 
 
-class Blocks(NamedTuple):
-    """The row groups of a file and its footer: where each ends, and its CRC-32C."""
-
-    ends: array[int]
-    crcs: array[int]
-
-    def dump(self) -> list[bytes]:
-        """As plain data."""
-        return [self.ends.tobytes(), self.crcs.tobytes()]
-
-    @classmethod
-    def load(cls, data: list[bytes]) -> Blocks:
-        """What `dump` gave."""
-        return cls(array("q", data[0]), array("q", data[1]))
-
-    def read(self, file: File, at: int) -> bytes:
-        """A block of the file; `OSError` if it is damaged, as Parquet readers expect it."""
-        start, end = self.ends[at - 1] if at else 0, self.ends[at]
-        data = file.read(start, end - start)
-        if len(data) < end - start or crc32c(data) != self.crcs[at]:
-            raise OSError(f"its bytes {start} to {end - 1} have changed or are missing")
-        return data
-
-
 def demand_whole(name: str, blocks: Blocks, file: File) -> None:
     """Read all of the segment `name`, or of a copy of it: nothing is damaged."""
     try:
@@ -106,47 +80,15 @@ def demand_whole(name: str, blocks: Blocks, file: File) -> None:
 def write(
     files: Files, name: str, topic: str, groups: Iterable[pa.Table], rest: Callable[[], None]
 ) -> Blocks:
-    """Make a segment of these row groups, complete under its name; the directory is not synced yet.
-
-    It is written and synced in steps with a `rest` between, so that the log's own syncs do not
-    have to wait for all of it.
-    """
-    data, blocks = _encode(topic, groups, rest)
-    with publishing(files, name) as file:
-        for start in range(0, data.size, limits.SEAL_STEP_BYTES):
-            if start:
-                file.sync()
-                rest()
-            file.write(start, [data[start : start + limits.SEAL_STEP_BYTES]])
-    return blocks
-
-
-def _encode(
-    topic: str, groups: Iterable[pa.Table], rest: Callable[[], None]
-) -> tuple[pa.Buffer, Blocks]:
+    """Make a segment of these row groups, complete under its name; the directory is not synced yet."""
     about = json.dumps({"version": VERSION, "topic": topic})
     schema = sealed.SCHEMA.with_metadata({"quiver": about})
-    sink = pa.BufferOutputStream()
-    with pq.ParquetWriter(
-        sink,
-        schema,
-        compression="zstd",
-        compression_level=LEVEL,
-        use_dictionary=FEW_VALUES,
+    named = (group.replace_schema_metadata(schema.metadata) for group in groups)
+    return parquet.write(
+        files, name, named, schema, rest,
+        compression="zstd", compression_level=LEVEL, use_dictionary=FEW_VALUES,
         write_statistics=STATISTICS,
-    ) as writer:
-        ends = array("q")
-        for group in groups:
-            writer.write_table(group.replace_schema_metadata(schema.metadata), len(group))
-            ends.append(sink.tell())
-            rest()
-    data = sink.getvalue()
-    ends.append(data.size)
-    crcs = array("q")
-    for start, end in pairwise([0, *ends]):
-        crcs.append(crc32c(data[start:end]))
-        rest()
-    return data, Blocks(ends, crcs)
+    )  # fmt: skip
 
 
 class SegmentFile:
@@ -254,24 +196,24 @@ class SegmentFile:
         if self._parquet is not None:
             return
         try:
-            reading = _Reading(self._file, self._blocks)
+            reading = Readable(self._file, self._blocks)
             # By itself Parquet reads more than the footer, and would meet damage that is not its.
             metadata = pq.read_metadata(pa.BufferReader(reading.footer()))
             # Read ahead by threads of Arrow's, it would need Python's lock in threads that Python
             # does not wait for at its end, and abort there.
             source = pa.PythonFile(reading, mode="r")
-            parquet = pq.ParquetFile(source, metadata=metadata, pre_buffer=False)
-            if not parquet.schema_arrow.equals(sealed.SCHEMA):
+            file = pq.ParquetFile(source, metadata=metadata, pre_buffer=False)
+            if not file.schema_arrow.equals(sealed.SCHEMA):
                 raise self._damaged("it does not have the columns of a segment")
             columns = map(sealed.SCHEMA.get_field_index, ("offset", *sealed.IDENTITY))
             offset, entry, row = columns
-            groups = [parquet.metadata.row_group(at) for at in range(parquet.num_row_groups)]
+            groups = [file.metadata.row_group(at) for at in range(file.num_row_groups)]
             self._bounds = [_bounds(group, offset) for group in groups]
             self._entries = [_bounds(group, entry) for group in groups]
             self._rows = [_bounds(group, row, ANY_ROW) for group in groups]
         except (pa.ArrowException, OSError, ValueError, AttributeError) as error:
             raise self._damaged(str(error)) from error
-        self._parquet = parquet
+        self._parquet = file
 
     def _damaged(self, why: str) -> CorruptSegment:
         return _damaged(self.name, why)
@@ -296,57 +238,3 @@ def _bounds(group: Any, column: int, unknown: tuple[int, int] | None = None) -> 
     """The least and the greatest value; what is `unknown` of files that do not tell it."""
     found = group.column(column).statistics
     return unknown if found is None and unknown is not None else (found.min, found.max)
-
-
-class _Reading:
-    """A `File` as Python programs read files; every block is checked before anybody sees it."""
-
-    closed = False
-
-    def __init__(self, file: File, blocks: Blocks) -> None:
-        self._file = file
-        self._blocks = blocks
-        self._at = 0
-        self._last: tuple[int, bytes] = (-1, b"")  # the block that was read last
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = 0) -> int:
-        self._at = offset + (0, self._at, self._blocks.ends[-1])[whence]
-        return self._at
-
-    def read(self, count: int = -1) -> bytes:
-        size = self._blocks.ends[-1]
-        end = size if count < 0 else min(self._at + count, size)
-        pieces = []
-        while self._at < end:
-            start, block = self._block()
-            piece = block[self._at - start : end - start]
-            pieces.append(piece)
-            self._at += len(piece)
-        return b"".join(pieces)
-
-    def footer(self) -> bytes:
-        """The last block."""
-        self._at = self._blocks.ends[-1] - 1
-        _, block = self._block()
-        return block
-
-    def _block(self) -> tuple[int, bytes]:
-        """The block at the present position, and where it starts."""
-        ends = self._blocks.ends
-        at = bisect_right(ends, self._at)
-        start = ends[at - 1] if at else 0
-        if self._last[0] != start:
-            self._last = (start, self._blocks.read(self._file, at))
-        return self._last
-
-    def close(self) -> None:
-        """The owner of the file closes it."""
