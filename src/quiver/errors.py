@@ -15,6 +15,7 @@
     │  ├─ ProducerFenced       a newer producer took the name
     │  ├─ MemberFenced         the member's session or generation ended
     │  ├─ ExtraMissing         it needs an optional package that is not installed
+    │  ├─ PlatformNotSupported  it needs another operating system
     │  ├─ Unauthenticated      the node does not know who asks
     │  ├─ Forbidden            it knows, and the rules do not allow it
     │  ├─ ReadOnly             the queue was opened for reading
@@ -179,6 +180,12 @@ class ExtraMissing(RequestError):
     """What was asked for needs an optional package; the message says how to install it."""
 
     code = "extra_missing"
+
+
+class PlatformNotSupported(RequestError):
+    """This operating system cannot hold a queue in a directory. The client of a node works on it."""
+
+    code = "platform_not_supported"
 
 
 class Unauthenticated(RequestError):

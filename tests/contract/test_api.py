@@ -1,6 +1,8 @@
 """The public names, and that the sync and the async API are the same API."""
 
+import ast
 import inspect
+from importlib import import_module
 
 import pytest
 
@@ -12,11 +14,12 @@ AsyncTransaction Backup BehindRetention ClockJumped Consumer CorruptBackup Corru
 CorruptLog CorruptSegment Delivery DeliveryBatch DirectoryInUse DiskFull ExtraMissing Forbidden
 GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded Member MemberFenced Message
 MessageNotFound MessageTooLarge Origin OutcomeUnknown Overloaded Overview PipelineFailed Placed
-Producer ProducerFailed ProducerFenced Published QueryFailed Queue QueueClosed QueueFull QuiverError
-QuotaExceeded ReadFailed ReadOnly ReceiptError ReceiptExpired ReceiptInvalid Record RequestError
-Retry Sealed SealedFile Sent SentBatch SentBatches Staged StorageError StorageFailed StorageStats
-TopicExists TopicNotFound TopicPolicy TopicStats Transaction Unauthenticated UnavailableError
-Unreachable UnreadableMessages UnsupportedFormat connect connect_async once restore retry
+PlatformNotSupported Producer ProducerFailed ProducerFenced Published QueryFailed Queue
+QueueClosed QueueFull QuiverError QuotaExceeded ReadFailed ReadOnly ReceiptError ReceiptExpired
+ReceiptInvalid Record RequestError Retry Sealed SealedFile Sent SentBatch SentBatches Staged
+StorageError StorageFailed StorageStats TopicExists TopicNotFound TopicPolicy TopicStats
+Transaction Unauthenticated UnavailableError Unreachable UnreadableMessages UnsupportedFormat
+connect connect_async once restore retry
 """
 
 TWINS = [
@@ -42,6 +45,23 @@ def public(kind):
 def test_the_public_names_are_these():
     assert quiver.__all__ == NAMES.split()
     assert all(hasattr(quiver, name) for name in quiver.__all__)
+    assert set(quiver.__all__) <= set(dir(quiver))
+    with pytest.raises(AttributeError, match="module 'quiver' has no attribute 'Quu'"):
+        _ = vars(quiver)["__getattr__"]("Quu")
+
+
+def test_a_type_checker_finds_each_name_where_the_program_does():
+    tree = ast.parse(inspect.getsource(quiver))
+    [typed] = [node for node in tree.body if isinstance(node, ast.If) and not node.orelse][:1]
+    found = {
+        alias.asname or alias.name: (node.module, alias.name)
+        for node in typed.body
+        if isinstance(node, ast.ImportFrom) and node.module
+        for alias in node.names
+    }
+    assert {name: module for name, (module, _) in found.items()} == vars(quiver)["_HOME_OF"]
+    for name, (module, there) in found.items():
+        assert getattr(quiver, name) is getattr(import_module(module), there)
 
 
 @pytest.mark.parametrize(("sync", "aio"), TWINS, ids=lambda kind: kind.__name__)

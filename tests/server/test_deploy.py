@@ -85,8 +85,8 @@ def test_the_health_check_is_a_program_that_works(node):
     assert done.stderr.startswith("quiver: there is no answer from 127.0.0.1")
 
 
-def test_the_image_can_answer_questions_in_sql():
-    assert any("'.[sql]'" in rest for name, rest in instructions() if name == "RUN")
+def test_the_image_is_a_node_that_can_answer_questions_in_sql():
+    assert any("'.[server,sql]'" in rest for name, rest in instructions() if name == "RUN")
 
 
 def test_the_compose_file_keeps_the_node_on_this_machine():

@@ -1,23 +1,39 @@
 """`import quiver` is light: what only some users need is loaded when they use it."""
 
+import re
 import subprocess
 import sys
+import tomllib
+from pathlib import Path
 
 import pytest
 
+from quiver.server.extra import PACKAGES
+
+# What takes long to load, and what is not there for everybody.
 HEAVY = {
+    "aiohttp",
+    "asyncio",
     "boto3",
     "botocore",
     "confluent_kafka",
     "duckdb",
+    "fcntl",
+    "httptools",
     "matplotlib",
+    "msgspec",
     "numpy",
+    "opentelemetry",
     "pandas",
+    "prometheus_client",
+    "pyarrow",
     "pyspark",
+    "resource",
     "rich",
     "starlette",
     "typer",
     "uvicorn",
+    "uvloop",
 }
 
 pytestmark = pytest.mark.process
@@ -33,8 +49,23 @@ def packages_loaded_by(statement: str) -> set[str]:
 
 
 def test_importing_quiver_loads_nothing_heavy():
+    assert not packages_loaded_by("import quiver") & HEAVY
+
+
+def test_connecting_loads_nothing_that_only_a_node_or_spark_needs():
     # pyarrow takes numpy along where there is one; that is its choice, not ours.
-    assert packages_loaded_by("import quiver") & HEAVY <= packages_loaded_by("import pyarrow")
+    needed = packages_loaded_by("import aiohttp, pyarrow.parquet, pyarrow.compute")
+    found = packages_loaded_by("import quiver, quiver.client.remote.flows; quiver.connect")
+    assert found & HEAVY - needed <= {"fcntl", "msgspec"}
+
+
+def test_the_extra_of_a_node_is_what_it_demands():
+    root = Path(__file__).resolve().parents[2]
+    project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    names = [re.split(r"[<>=\[;]", entry)[0].replace("-", "_") for entry in extras["server"]]
+    assert sorted(names) == sorted(PACKAGES)
+    assert all("quiver-mq[server]" in extras[extra] for extra in ("dev", "bench"))
 
 
 def test_importing_quiver_starts_no_thread_and_says_nothing():

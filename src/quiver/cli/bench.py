@@ -129,12 +129,14 @@ def _repeat(seconds: float, step: Callable[[], int]) -> tuple[int, float]:
 
 def _bare(place: Path, nbytes: int, rows: int, seconds: float) -> Result:
     """The same bytes, written and synced without a queue: what the disk allows."""
+    from quiver.storage import system
+
     content = os.urandom(nbytes)
     with (place / "bare").open("wb", buffering=0) as file:
 
         def step() -> int:
             file.write(content)
-            os.fdatasync(file.fileno())
+            system.sync(file.fileno())
             return rows
 
         messages, elapsed = _repeat(seconds, step)
@@ -184,7 +186,7 @@ def _machine(place: Path) -> dict[str, Any]:
     return {
         "quiver": __version__, "python": platform.python_version(), "pyarrow": pa.__version__,
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
-        "processor": _processor(), "cores": len(os.sched_getaffinity(0)),
+        "processor": _processor(), "cores": os.cpu_count(),
         "file_system": _file_system(place), "directory": str(place.parent),
     }  # fmt: skip
 

@@ -42,11 +42,13 @@ def groups(ctx: Any, incomplete: str) -> list[str]:
 
 
 def _names(ctx: Any, incomplete: str, ask: "Callable[[Queue], list[str]]") -> list[str]:
+    # Imported before the time runs, which is for the queue to answer.
+    import quiver.client.remote.flows
+    from quiver.client.arguments import NAME
+
     answers: SimpleQueue[list[str]] = SimpleQueue()
 
     def look() -> None:
-        from quiver.client.arguments import NAME
-
         try:
             found = _asked(ctx.params["data"], ask)
             # Shells evaluate what they are offered, and a node may be another one than was meant.

@@ -89,6 +89,9 @@ def _accept_clock(path: Path) -> None:
 def _check_configuration(path: Path, *, as_json: bool) -> None:
     """Say what a node would be started with, or why it would not start."""
     from quiver.server.config import load
+    from quiver.server.extra import demand_server
+
+    demand_server()
     from quiver.server.serve import check
 
     config = load(path)

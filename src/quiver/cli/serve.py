@@ -52,6 +52,9 @@ def serve(
 ) -> None:
     """Serve a queue over HTTP until it is told to stop."""
     from quiver.server.config import load
+    from quiver.server.extra import demand_server
+
+    demand_server()
     from quiver.server.serve import serve as run
 
     options = {"data": where or data, "listen": listen, "insecure": insecure or None,

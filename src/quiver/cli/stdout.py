@@ -65,6 +65,8 @@ class Stdout:
             return 0
 
     def _poll(self, timeout_ms: int | None) -> int:
+        if not hasattr(select, "poll"):  # Windows: writing will tell
+            return 0
         poll = select.poll()
         poll.register(self._descriptor, select.POLLOUT)
         return sum(events for _, events in poll.poll(timeout_ms))

@@ -7,9 +7,7 @@ said last stays on the screen.
 import os
 import select
 import sys
-import termios
 import time
-import tty
 from contextlib import closing
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -26,6 +24,8 @@ from quiver.cli.signals import Stop, stoppable
 from quiver.errors import QueueClosed, QuiverError, RequestError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rich.live import Live
 
     from quiver.cli.board import Board, Look
@@ -283,27 +283,38 @@ def _raise_if_lasting(error: Exception) -> None:
 
 
 class _Keyboard:
-    """Keys come one by one and are not shown; without a terminal there are none."""
+    """Keys come one by one and are not shown; without a terminal, or on Windows, there are none."""
 
     def __enter__(self) -> Self:
-        self._before: Any = None
+        self._restore: Callable[[], None] | None = None
         if sys.stdin.isatty():
-            self._before = termios.tcgetattr(sys.stdin)
-            tty.setcbreak(sys.stdin)
+            self._restore = _key_by_key()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._before is not None:
-            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+        if self._restore is not None:
+            self._restore()
 
     def pressed(self, seconds: float) -> str:
         """Wait so long for keys; what was pressed."""
-        if self._before is None:
+        if self._restore is None:
             time.sleep(seconds)
             return ""
         if not select.select([sys.stdin], [], [], seconds)[0]:
             return ""
         return os.read(sys.stdin.fileno(), KEYS_MAX).decode(errors="ignore")
+
+
+def _key_by_key() -> "Callable[[], None] | None":
+    """Have the terminal give keys as they are pressed; what sets it back, None where that is not known."""
+    try:
+        import termios
+        import tty
+    except ImportError:  # Windows
+        return None
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    return lambda: termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _now() -> datetime:

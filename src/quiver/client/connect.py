@@ -23,6 +23,7 @@ from quiver.node.engine import Engine
 from quiver.node.receipts import until_reboot
 from quiver.node.replica import Replica
 from quiver.node.shard import Shard
+from quiver.storage import system
 from quiver.storage.files import TEMPORARY, DiskFiles
 from quiver.storage.lock import DirectoryLock, unowned
 
@@ -154,6 +155,7 @@ def open_flows(
     clock: Clock | None = None,
 ) -> tuple[Flows, Callable[[], None]]:
     """The verbs over a shard that runs on a directory that we own, and what ends it."""
+    system.demand_supported()
     demand_ours(path)
     lock = DirectoryLock.acquire(path)
     clock = clock or SystemClock()
@@ -184,6 +186,7 @@ def open_flows(
 
 def open_replica(path: Path, durability: Durability) -> tuple[Flows, Callable[[], None]]:
     """The verbs that read over a directory that we do not own, and what ends it."""
+    system.demand_supported()
     names = names_in(path)
     if not any(name.startswith("wal-") and not name.endswith(TEMPORARY) for name in names):
         raise InvalidRequest(

@@ -10,7 +10,6 @@ has one that sends it all to an `Evaluator` in another process, which it can end
 
 import json
 import os
-import resource
 from collections.abc import Callable, Container, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -467,9 +466,19 @@ def refusing(what: str, hint: str = "") -> Iterator[None]:
 def _needs_more(what: str, error: Exception) -> LimitExceeded:
     """What DuckDB counts is bounded by itself, and all that this process has by the kernel, if at all."""
     counted = " used)" in str(error)
-    heap = resource.getrlimit(resource.RLIMIT_DATA)[0]
-    most = limits.SQL_MEMORY_BYTES_MAX if counted or heap == resource.RLIM_INFINITY else heap
+    heap = None if counted else _heap_max()
+    most = limits.SQL_MEMORY_BYTES_MAX if heap is None else heap
     return LimitExceeded(f"{what}: {too_much(most)} ({_sentence(error)})")
+
+
+def _heap_max() -> int | None:
+    """The bytes that the kernel lets this process have, if it bounds them."""
+    try:
+        import resource  # noqa: PLC0415  # Windows has none
+    except ImportError:
+        return None
+    heap = resource.getrlimit(resource.RLIMIT_DATA)[0]
+    return None if heap == resource.RLIM_INFINITY else heap
 
 
 def too_much(bytes_max: int) -> str:

@@ -10,8 +10,8 @@ A data directory is flat but for one folder, and holds
     *.tmp                              a file being made; only a crash leaves one behind
 
 Indexes in names have 20 digits, so names sort as numbers do. `codec` turns commands and state
-into bytes, `files` is the only door to the operating system, `doctor` looks at all of it and
-changes nothing.
+into bytes, `files` is the only door to the operating system and `system` says what its calls are
+there, `doctor` looks at all of it and changes nothing.
 
 To open a directory: take the lock, `snapshot.clean`, `snapshot.load`, `Wal.open`, `Wal.replay`.
 """

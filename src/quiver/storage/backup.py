@@ -17,7 +17,6 @@ one is whole, is given by the caller.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 from contextlib import contextmanager
@@ -36,6 +35,7 @@ from quiver.errors import (
     InvalidRequest,
     UnsupportedFormat,
 )
+from quiver.storage import system
 from quiver.storage.files import TEMPORARY, DiskFiles, making, publish, sync_directory, translated
 
 if TYPE_CHECKING:
@@ -195,11 +195,11 @@ def opened(path: Path, source: Path) -> Iterator[Vault]:
     with making(path):
         (path / FILES).mkdir(parents=True, exist_ok=True)
     with translated(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(path, os.O_RDONLY | system.DIRECTORY)
     try:
         with translated(path):
             try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                system.lock(descriptor)
             except BlockingIOError:
                 raise DirectoryInUse(
                     f"another process is just making a backup in {path}; wait for it"

@@ -14,13 +14,11 @@ What the rest of the package relies on:
   always is: the system may have dropped the data by then, so a second sync that succeeds would
   prove nothing.
 
-Linux is assumed: `posix_fallocate`, `pwritev`, `sync_file_range` and `fdatasync` are used as they
-are.
+Which of the system's calls do that is said in `system`.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from contextlib import contextmanager
@@ -28,19 +26,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
 from quiver.errors import DiskFull, ReadFailed, StorageFailed
+from quiver.storage import system
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from typing_extensions import Buffer
 
-BUFFERS_MAX: Final = os.sysconf("SC_IOV_MAX")  # what one pwritev takes
 PRIVATE: Final = 0o600  # messages, and the key that signs receipts
 TEMPORARY: Final = ".tmp"
-
-_libc: Final = ctypes.CDLL(None)  # for what `os` has no name for
-_WHOLE: Final = (ctypes.c_int64(0), ctypes.c_int64(0))
-_SYNC_FILE_RANGE_WRITE: Final = 2
 
 
 class File(Protocol):
@@ -136,6 +130,7 @@ class DiskFiles:
     """A real directory, which must exist."""
 
     def __init__(self, path: str | os.PathLike[str], *, read_only: bool = False) -> None:
+        system.demand_supported()
         self._path = Path(path)
         self._mode = os.O_RDONLY if read_only else os.O_RDWR
 
@@ -207,7 +202,7 @@ class DiskFile:
         left = sum([view.nbytes for view in views])
         with translated(self._path, wants_room=True):
             while left:
-                count = os.pwritev(self._descriptor, views[:BUFFERS_MAX], position)
+                count = system.write(self._descriptor, views, position)
                 position += count
                 left -= count
                 views = _behind(views, count) if left else []
@@ -218,7 +213,7 @@ class DiskFile:
             return
         with translated(self._path, wants_room=True):
             try:
-                os.posix_fallocate(self._descriptor, before, size - before)
+                system.reserve(self._descriptor, before, size)
             except OSError:
                 os.ftruncate(self._descriptor, before)  # a part of it may have succeeded
                 raise
@@ -228,12 +223,11 @@ class DiskFile:
             os.ftruncate(self._descriptor, size)
 
     def begin_sync(self) -> None:
-        # What goes wrong here, `sync` will meet and tell.
-        _libc.sync_file_range(self._descriptor, *_WHOLE, _SYNC_FILE_RANGE_WRITE)
+        system.begin_sync(self._descriptor)
 
     def sync(self) -> None:
         with translated(self._path):
-            os.fdatasync(self._descriptor)
+            system.sync(self._descriptor)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
@@ -244,9 +238,9 @@ class DiskFile:
 def sync_directory(path: Path) -> None:
     """Return when the names in `path` are durable."""
     with translated(path):
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+        descriptor = os.open(path, os.O_RDONLY | system.DIRECTORY)
         try:
-            os.fsync(descriptor)
+            system.sync_all(descriptor)
         finally:
             os.close(descriptor)
 
@@ -304,7 +298,11 @@ def unread(path: str | os.PathLike[str], error: OSError) -> ReadFailed:
 
 
 # What a disk, or a file system over a network, says when it cannot give what it may well have.
-_UNREADABLE: Final = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EREMOTEIO, errno.ENODATA)
+_UNREADABLE: Final = tuple(
+    getattr(errno, name)
+    for name in ("EIO", "ESTALE", "ETIMEDOUT", "EREMOTEIO", "ENODATA")
+    if hasattr(errno, name)  # EREMOTEIO is Linux's
+)
 
 _ADVICE_FULL: Final = "Free some disk space; writing goes on by itself as soon as there is room."
 _ADVICE_NO_PARENT: Final = "No directory can be made there: choose another place."

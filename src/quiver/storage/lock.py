@@ -7,7 +7,6 @@ when. It is never removed: whoever holds the lock on a removed file would hold n
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shlex
@@ -21,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from quiver import limits
 from quiver.errors import DirectoryInUse, InvalidRequest
+from quiver.storage import system
 from quiver.storage.files import PRIVATE, making, sync_directory, translated
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ class DirectoryLock:
     @classmethod
     def acquire(cls, path: str | os.PathLike[str]) -> DirectoryLock:
         """Own the directory `path`, made if it is not there, or say who does."""
+        system.demand_supported()
         directory = Path(path)
         _make(directory)
         lock = directory / NAME
@@ -65,7 +66,7 @@ class DirectoryLock:
         if descriptor < 0:
             return
         if self._pid == os.getpid():  # a forked child must not give away its parent's lock,
-            fcntl.flock(descriptor, fcntl.LOCK_UN)  # nor keep it when the parent is done
+            system.unlock(descriptor)  # nor keep it when the parent is done
         os.close(descriptor)
 
 
@@ -74,14 +75,14 @@ def _lock(descriptor: int) -> None:
     until = time.monotonic() + limits.READERS_SECONDS_MAX
     while True:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            system.lock(descriptor)
         except BlockingIOError:
             if time.monotonic() > until:
                 raise
         else:
             return
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)  # not if it is an owner who has it
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        system.lock(descriptor, shared=True)  # not if it is an owner who has it
+        system.unlock(descriptor)
         time.sleep(limits.BACKOFF_SECONDS_MIN)
 
 
@@ -97,7 +98,7 @@ def owner_of(path: str | os.PathLike[str]) -> str | None:
     with translated(lock):
         descriptor = os.open(lock, os.O_RDONLY)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            system.lock(descriptor, shared=True)
         except BlockingIOError:
             return _owner(descriptor)
         finally:
@@ -119,7 +120,7 @@ def unowned(path: str | os.PathLike[str]) -> Iterator[bool]:
         descriptor = os.open(lock, os.O_RDONLY)
     try:
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            system.lock(descriptor, shared=True)
         except BlockingIOError:
             yield False
         else:

@@ -2,12 +2,14 @@
 
 import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
 from quiver.errors import DiskFull, StorageFailed
-from quiver.storage.files import BUFFERS_MAX, DiskFiles, publish
+from quiver.storage import system
+from quiver.storage.files import DiskFiles, publish
 from quiver.testing import MemoryFiles
 
 DESCRIPTORS = Path("/proc/self/fd")
@@ -102,7 +104,7 @@ def test_publish_leaves_nothing_on_a_full_disk(full_at):
 
 def test_more_buffers_than_the_system_takes_at_once(tmp_path):
     file = DiskFiles(tmp_path).create("a")
-    pieces = [b"%06d" % number for number in range(2 * BUFFERS_MAX + 1)]
+    pieces = [b"%06d" % number for number in range(2 * system.BUFFERS_MAX + 1)]
     file.write(0, pieces)
     assert file.read(0, file.size()) == b"".join(pieces)
 
@@ -143,6 +145,22 @@ def test_other_errors_name_the_file_and_say_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "pwritev", failing(errno.EROFS))
     with pytest.raises(StorageFailed, match="mount it writable"):
         file.write(0, [b"x"])
+
+
+@pytest.mark.parametrize(("number", "falls_back"), [(errno.ENOTSUP, True), (errno.EIO, False)])
+def test_where_fsync_is_not_enough_only_a_missing_call_is_replaced_by_it(
+    tmp_path, monkeypatch, number, falls_back
+):
+    """macOS: a disk that fails must not be asked in another way until it says yes."""
+    synced: list[int] = []
+    monkeypatch.delattr(os, "fdatasync")
+    monkeypatch.setattr(os, "fsync", synced.append)
+    monkeypatch.setattr(system, "_FULL_SYNC", 51)
+    monkeypatch.setattr(system._LOCKS, "fcntl", failing(number))
+    file = DiskFiles(tmp_path).create("a")
+    with nullcontext() if falls_back else pytest.raises(StorageFailed):
+        file.sync()
+    assert len(synced) == falls_back
 
 
 def test_a_failed_reservation_gives_back_what_it_got(tmp_path, monkeypatch):

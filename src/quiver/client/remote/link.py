@@ -558,4 +558,5 @@ def _keep_for_ever(link: Link) -> None:
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(opened))
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=_forked)

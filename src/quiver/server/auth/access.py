@@ -15,7 +15,6 @@ an AWS key cannot be hashed, because whoever checks a signature must be able to 
 is a secret, and one that others can read is refused.
 """
 
-import fcntl
 import hashlib
 import os
 import re
@@ -34,6 +33,7 @@ from quiver import limits
 from quiver.errors import InvalidRequest
 from quiver.server.auth.principal import Rule
 from quiver.server.auth.quotas import Quota
+from quiver.storage import system
 from quiver.storage.files import DiskFiles, publishing, translated
 
 FILE_NAME: Final = "access.toml"  # in the data directory, unless the configuration says otherwise
@@ -193,10 +193,11 @@ def save(path: Path, access: Access) -> None:
 @contextmanager
 def changing(path: Path) -> Iterator[dict[str, Entry]]:
     """The principals of the file, to be changed in this block and saved after it, by one at a time."""
+    system.demand_supported()
     path.parent.mkdir(parents=True, exist_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    directory = os.open(path.parent, os.O_RDONLY | system.DIRECTORY)
     try:
-        fcntl.flock(directory, fcntl.LOCK_EX)
+        system.lock(directory, wait=True)
         principals = dict(load(path).principals) if path.exists() else {}
         yield principals
         save(path, Access(principals))

@@ -7,9 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final
-
-from starlette.types import Scope
+from typing import TYPE_CHECKING, Final
 
 from quiver.errors import InvalidRequest, Unauthenticated
 from quiver.limits import AUTHORIZATION_BYTES_MAX, REFUSALS_LOG_SECONDS
@@ -19,6 +17,9 @@ from quiver.server.auth.principal import ANYBODY, Principal
 from quiver.server.auth.quotas import Meter
 from quiver.server.auth.sigv4 import Claim
 from quiver.storage.files import translated
+
+if TYPE_CHECKING:  # `quiver access` needs no web framework
+    from starlette.types import Scope
 
 Clock = Callable[[], float]  # seconds
 
@@ -111,7 +112,7 @@ class Guard:
 
     # -- who asks ----------------------------------------------------------------------------------
 
-    def by_token(self, scope: Scope) -> Principal:
+    def by_token(self, scope: "Scope") -> Principal:
         """Who sent this request, by its `Authorization: Bearer` header."""
         roll = self._roll
         if roll is None:
@@ -120,7 +121,7 @@ class Guard:
             credential = self._token_of(scope, roll)
         return self._admit(credential, scope)
 
-    def _token_of(self, scope: Scope, roll: Roll) -> Credential:
+    def _token_of(self, scope: "Scope", roll: Roll) -> Credential:
         given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
         if not given:
             raise Unauthenticated(
@@ -141,7 +142,7 @@ class Guard:
             raise Unauthenticated("nobody here has this token", sigv4.UNKNOWN_KEY)
         return self._current(credential, "token")
 
-    def claim(self, scope: Scope) -> "Signed":
+    def claim(self, scope: "Scope") -> "Signed":
         """What can be said of a signed request before its body is there: most strangers end here."""
         roll = self._roll
         if roll is None:
@@ -153,7 +154,7 @@ class Guard:
                 raise Unauthenticated("nobody here has this access key", sigv4.UNKNOWN_KEY)
             return Signed(self, scope, claim, self._current(credential, "access key"))
 
-    def by_signature(self, scope: Scope, body: bytes) -> Principal:
+    def by_signature(self, scope: "Scope", body: bytes) -> Principal:
         """Who signed this request and this body, by AWS Signature Version 4."""
         return self.claim(scope).by(body)
 
@@ -162,13 +163,13 @@ class Guard:
             raise Unauthenticated(f"this {what} has expired: ask for a new one", sigv4.UNKNOWN_KEY)
         return credential
 
-    def prove(self, scope: Scope, claim: Claim, credential: Credential, body: bytes) -> Principal:
+    def prove(self, scope: "Scope", claim: Claim, credential: Credential, body: bytes) -> Principal:
         """Who made the claim, if the body bears it out."""
         with self._refusals:
             claim.check(credential.secret, body)
         return self._admit(credential, scope)
 
-    def _admit(self, credential: Credential, scope: Scope) -> Principal:
+    def _admit(self, credential: Credential, scope: "Scope") -> Principal:
         """Count the request, and note whose it is, for whoever counts its bytes."""
         principal = credential.principal
         principal.meter.admit(principal.name)
@@ -181,7 +182,7 @@ class Signed:
     """A request whose signature looks possible; the body decides."""
 
     _guard: Guard
-    _scope: Scope = field(repr=False)
+    _scope: "Scope" = field(repr=False)
     _claim: Claim | None
     _credential: Credential | None
 

@@ -15,13 +15,14 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import quote, unquote_to_bytes
-
-from starlette.types import Scope
 
 from quiver.errors import Unauthenticated
 from quiver.limits import AUTHORIZATION_BYTES_MAX, CLOCK_SKEW_SECONDS_MAX, SIGNING_KEYS_CACHED
+
+if TYPE_CHECKING:  # `quiver access` needs no web framework
+    from starlette.types import Scope
 
 ALGORITHM: Final = "AWS4-HMAC-SHA256"
 SERVICE: Final = "sqs"
@@ -73,7 +74,7 @@ class Claim:
             )
 
 
-def claim(scope: Scope, now: float) -> Claim:
+def claim(scope: "Scope", now: float) -> Claim:
     """What the request claims to be signed with, if that can be true at all."""
     headers = _headers(scope)
     parts = _authorization(headers, scope["query_string"])
@@ -155,7 +156,7 @@ def _body_hash(headers: dict[str, list[str]]) -> str:
 # -- the canonical request -------------------------------------------------------------------------
 
 
-def _canonical_head(scope: Scope, headers: dict[str, list[str]], signed: tuple[str, ...]) -> str:
+def _canonical_head(scope: "Scope", headers: dict[str, list[str]], signed: tuple[str, ...]) -> str:
     lines = [
         scope["method"],
         _canonical_path(scope),
@@ -167,7 +168,7 @@ def _canonical_head(scope: Scope, headers: dict[str, list[str]], signed: tuple[s
     return "\n".join(lines)
 
 
-def _canonical_path(scope: Scope) -> str:
+def _canonical_path(scope: "Scope") -> str:
     """Without dots and empty parts, and encoded once more than it was sent."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     kept: list[bytes] = []
@@ -190,7 +191,7 @@ def _encoded(text: bytes) -> str:
     return quote(unquote_to_bytes(text), safe="-_.~")
 
 
-def _headers(scope: Scope) -> dict[str, list[str]]:
+def _headers(scope: "Scope") -> dict[str, list[str]]:
     """Names to their values, without superfluous space."""
     found: dict[str, list[str]] = defaultdict(list)
     for name, value in scope["headers"]:
