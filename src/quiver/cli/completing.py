@@ -42,8 +42,7 @@ def groups(ctx: Any, incomplete: str) -> list[str]:
 
 
 def _names(ctx: Any, incomplete: str, ask: "Callable[[Queue], list[str]]") -> list[str]:
-    # Imported before the time runs, which is for the queue to answer.
-    import quiver.client.remote.flows
+    import quiver.client.connect  # noqa: F401  # before the time runs, which is for the queue to answer
     from quiver.client.arguments import NAME
 
     answers: SimpleQueue[list[str]] = SimpleQueue()
