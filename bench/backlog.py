@@ -14,8 +14,8 @@ from bench.measure import TURNS, Row, Run, Target, times
 from quiver import limits
 from quiver.batches.schema import TIME
 from quiver.model.topic import Order
-from quiver.node.engine import Engine
-from quiver.node.shard import Shard
+from quiver.node.shard import Shard, _Do
+from quiver.node.tickets import Ticket
 
 SMALL = 1_000
 BATCH = 500  # messages of a turn, and of the batches that fill a backlog and keep it at its size
@@ -98,15 +98,17 @@ class Backlog:
 
     def pause(self) -> float:
         """Milliseconds in which the shard's thread takes the state; this one is then not written."""
-        shard = self.queue._flows.shard
+        shard = self.queue._flows.broker
         assert isinstance(shard, Shard)
 
-        def take(engine: Engine) -> float:
+        def take() -> None:
             start = time.perf_counter()
-            engine.begin_snapshot(shard.clock.now_ms())
-            return (time.perf_counter() - start) * 1000
+            shard._engine.begin_snapshot(shard.now_ms())
+            taken.resolve((time.perf_counter() - start) * 1000)
 
-        return shard.ask(take).wait()
+        taken: Ticket[float] = Ticket()
+        shard.submit(_Do(take))
+        return taken.wait()
 
     def reopen(self) -> float:
         """Milliseconds from closed to open."""

@@ -10,6 +10,7 @@ import pytest
 from quiver.node.engine import Engine
 from quiver.testing import VirtualClock
 from tests.contract.doors import DOORS, NODE, PATIENCE_SECONDS, Door
+from tests.inside import Inside
 
 
 class World:
@@ -36,7 +37,7 @@ class World:
             made.save()
             engine.finish_snapshot(made)
 
-        self.door.shard.ask(save).wait()
+        self.door.shard.ask(Inside(save)).wait()
         return self.reopen()
 
     def in_background(self, call: Callable[..., Any], *args: Any, **options: Any) -> "Waiting":
@@ -50,12 +51,12 @@ class World:
     def _waiters(self) -> int:
         shard = self.door.shard
         return shard.ask(
-            lambda _: sum(not waiter.ticket.abandoned for waiter in shard._waiters)
+            Inside(lambda _: sum(not waiter.ticket.abandoned for waiter in shard._waiters))
         ).wait()
 
     def check(self) -> None:
         """Every invariant of the core holds."""
-        self.door.shard.ask(lambda engine: engine.core.check()).wait()
+        self.door.shard.ask(Inside(lambda engine: engine.core.check())).wait()
 
 
 class Waiting:

@@ -46,6 +46,7 @@ from quiver.storage.lock import DirectoryLock
 from quiver.testing import VirtualClock
 from tests.contract.json_door import JsonDoor
 from tests.contract.sqs_door import SqsDoor
+from tests.inside import Inside
 
 NODE_WORKERS = 4
 PATIENCE_SECONDS = 30  # for anything that must happen; a test that waits this long has failed
@@ -84,7 +85,7 @@ def open_shard(path: Path, clock: VirtualClock) -> tuple[Shard, Callable[[], Non
     def wake() -> None:
         try:
             for _ in range(2):  # the second is answered when all that the first one woke is done
-                shard.ask(lambda _: None).wait()
+                shard.ask(Inside(lambda _: None)).wait()
         except QueueClosed:
             pass
 

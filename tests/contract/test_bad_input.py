@@ -17,6 +17,7 @@ from quiver import InvalidRequest, Message, MessageTooLarge, limits
 from quiver.testing import VirtualClock
 from tests.contract.doors import DOORS
 from tests.contract.verbs import bodies, drain, take
+from tests.inside import Inside
 
 NAN, INF = math.nan, math.inf
 
@@ -34,7 +35,7 @@ def unchanged(world, queue):
             _index, _now_ms, *rest = engine.core.dump()
             return rest
 
-        return world.door.shard.ask(without_time).wait()
+        return world.door.shard.ask(Inside(without_time)).wait()
 
     before = state()
     yield queue

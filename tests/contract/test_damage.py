@@ -18,6 +18,7 @@ from quiver.storage.doctor import inspect
 from quiver.storage.files import DiskFiles
 from quiver.testing import VirtualClock
 from tests.contract.verbs import bodies
+from tests.inside import Inside
 
 
 @pytest.fixture(autouse=True)
@@ -103,11 +104,11 @@ def test_a_log_file_that_cannot_be_read_hides_its_messages_and_no_others(
     with quiver.connect(tmp_path) as queue:
         queue.create_topic("t", retention="forever")
         queue.send_batch("t", [b"0" * 1000])
-        shard: Any = queue._flows.shard
-        shard.ask(lambda engine: engine.wal.roll()).wait()
+        shard: Any = queue._flows.broker
+        shard.ask(Inside(lambda engine: engine.wal.roll())).wait()
         queue.send_batch("t", [b"1"])
-        shard.ask(lambda engine: engine.wal._opened.cache_clear()).wait()
-        shard.ask(lambda engine: engine.cache._batches.clear()).wait()
+        shard.ask(Inside(lambda engine: engine.wal._opened.cache_clear())).wait()
+        shard.ask(Inside(lambda engine: engine.cache._batches.clear())).wait()
         first = min(tmp_path.glob("wal-*.log"))
         content = first.read_bytes()
         if damage == "header":

@@ -10,6 +10,7 @@ import pytest
 
 import quiver
 from quiver.node.cache import BatchCache
+from tests.inside import Inside
 
 pytestmark = pytest.mark.python
 
@@ -109,7 +110,7 @@ def test_what_was_sealed_before_it_was_published_is_found_in_runs(world, queue):
         slices, _ = engine.core.browse(number, {0: 0}, 1_000)
         return list(engine.source(number, slices, BatchCache()).pieces())
 
-    assert len(world.door.shard.ask(look).wait()) == 2
+    assert len(world.door.shard.ask(Inside(look)).wait()) == 2
     expected = [f"{at}".encode() for at in (*range(50), *range(100, 150))]
     assert [record.body for record in queue.read("t")] == expected
     queue.seal()

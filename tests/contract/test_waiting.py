@@ -4,6 +4,7 @@ import pytest
 
 import quiver
 from tests.contract.verbs import bodies, drain, nothing, take
+from tests.inside import Inside
 
 
 def receive(world, topic="t", **options):
@@ -165,7 +166,7 @@ def quiet(world):
     """Whether the queue sleeps: its thread asks for the time only when it has something to do."""
     shard = world.door.shard
     for _ in range(2):
-        shard.ask(lambda _: None).wait()
+        shard.ask(Inside(lambda _: None)).wait()
     before = world.clock.readings
     shard._thread.join(0.2)  # a moment in which nothing is asked of it
     return world.clock.readings - before < 20
@@ -271,7 +272,7 @@ def test_what_a_snapshot_sweeps_away_wakes_who_waited_behind_it(world, queue, cl
     def idle(_: object) -> None:
         shard._chores_ms = clock.now_ms() * 2  # else they would sweep before the snapshot does
 
-    shard.ask(idle).wait()
+    shard.ask(Inside(idle)).wait()
     clock.advance(101)
     assert not waiting.future.done()
     shard.seal().wait()

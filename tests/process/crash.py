@@ -14,6 +14,7 @@ from threading import Event, Timer
 from quiver import Queue
 from quiver.testing import VirtualClock
 from tests.contract.doors import SyncDoor
+from tests.inside import Inside
 
 ROOT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60
@@ -106,7 +107,7 @@ def opened_later(path: Path, seconds: float = 7_200) -> Iterator[Queue]:
     door = SyncDoor()
     queue = door.open(path, clock)
     try:
-        door.shard.ask(lambda engine: engine.core.check()).wait()
+        door.shard.ask(Inside(lambda engine: engine.core.check())).wait()
         yield queue
     finally:
         queue.close()

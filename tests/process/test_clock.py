@@ -13,6 +13,7 @@ from quiver.model.units import milliseconds
 from quiver.node.clock import SystemClock
 from quiver.testing import VirtualClock
 from tests.contract.verbs import bodies
+from tests.inside import Inside
 
 DAY = 86_400
 YEAR = 365 * DAY
@@ -23,8 +24,8 @@ def opened(path: Path, seconds: float = 0, **options: Any) -> tuple[Queue, Virtu
     """The queue, by a clock that is so far ahead."""
     clock = VirtualClock(SystemClock().now_ms() + round(seconds * 1000))
     flows, close = open_flows(path, LEDGER_MS, "disk", clock=clock, **options)
-    shard: Any = flows.shard
-    clock.when_advanced(lambda: shard.ask(lambda engine: engine.core.check()).wait())
+    shard: Any = flows.broker
+    clock.when_advanced(lambda: shard.ask(Inside(lambda engine: engine.core.check())).wait())
     return Queue(flows, close), clock
 
 

@@ -14,6 +14,7 @@ import pytest
 import quiver
 from quiver.client.threads import run
 from quiver.errors import CorruptLog, InvalidRequest, ProducerFailed, QueueClosed, ReadOnly
+from tests.inside import Inside
 from tests.server.nodes import start_node
 
 pytestmark = pytest.mark.process
@@ -314,4 +315,4 @@ def assert_same_state(reader: quiver.Queue, owner: quiver.Queue) -> None:
 
 
 def state_of(queue: quiver.Queue) -> Any:
-    return run(queue._flows.asked(lambda engine: engine.digest_state()))
+    return run(queue._flows.ask(Inside(lambda engine: engine.digest_state())))

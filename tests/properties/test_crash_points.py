@@ -4,12 +4,13 @@ from random import Random
 
 import pytest
 
+from quiver.batches.codec import encode_whole
 from quiver.batches.rows import make_row, pack
 from quiver.errors import StorageError
 from quiver.model.commands import CreateTopic, Held, Receive, Send, Settle
 from quiver.model.replies import Received
 from quiver.model.topic import TopicPolicy
-from quiver.node.engine import Engine, Proposal, encode
+from quiver.node.engine import Engine, Proposal
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.lengths import quickly
 from tests.properties.workload import SECRET, START_MS, bodies_of, single_run
@@ -41,7 +42,7 @@ class Script:
     def send(self, engine: Engine, turn: int) -> None:
         bodies = [b"%d-%d " % (turn, at) + bytes(100) for at in range(3)]
         batch = pack([make_row(body) for body in bodies], START_MS)
-        proposal = Proposal(Send(1, single_run(3), (1,)), batch, encode(batch, None))
+        proposal = Proposal(Send(1, single_run(3), (1,)), batch, encode_whole(batch, None))
         [outcome] = engine.commit([proposal], now_ms=START_MS + turn)
         assert not isinstance(outcome.reply, Exception)
         self.stored += bodies

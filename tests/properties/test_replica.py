@@ -11,6 +11,7 @@ from quiver.node.engine import Engine
 from quiver.node.replica import Replica
 from quiver.storage.files import File
 from quiver.testing import MemoryFiles, SimulatedCrash
+from tests.inside import Inside
 from tests.properties.conftest import shrink
 from tests.properties.test_sealing import SIZES, Script, bodies, pending, sources
 from tests.properties.workload import SECRET, START_MS
@@ -37,7 +38,7 @@ def replica(files: Any, *, owned: bool) -> Replica:
 
 def seen(reader: Replica) -> dict[int, list[bytes]]:
     """What is pending. It is read after the question was answered, as the verbs do it."""
-    return {number: bodies(source) for number, source in reader.ask(sources).items()}
+    return {number: bodies(source) for number, source in reader.ask(Inside(sources)).items()}
 
 
 class Watched(MemoryFiles):
@@ -126,8 +127,8 @@ def test_an_owner_that_replaces_files_in_the_middle_of_a_question_does_not_matte
         files.left = at
         assert seen(reader) in [before, *told]
         assert seen(reader) == pending(script.engine)
-        assert reader.ask(Engine.digest_state) == script.engine.digest_state()
-        rows = [part.num_rows for part in reader.ask(Engine.read_ledger).tables()]
+        assert reader.ask(Inside(Engine.digest_state)) == script.engine.digest_state()
+        rows = [part.num_rows for part in reader.ask(Inside(Engine.read_ledger)).tables()]
         assert sum(rows) == sum(part.num_rows for part in script.engine.read_ledger().tables())
         if not told:
             break
@@ -148,7 +149,7 @@ def test_after_a_crash_it_sees_what_the_next_owner_sees_and_changes_nothing(late
         reader = replica(after, owned=False)
         if not any(name.startswith("wal-") for name in after.names()):
             continue  # there is no queue yet
-        found = (reader.ask(Engine.digest_state), seen(reader))
+        found = (reader.ask(Inside(Engine.digest_state)), seen(reader))
         engine = Engine.open(same, now_ms=START_MS, secret=SECRET, **SIZES)
         if engine.core.index > 1:  # else it was made just now
             assert found == (engine.digest_state(), pending(engine)), f"operation {crash_at}"

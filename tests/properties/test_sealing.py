@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from quiver import limits
+from quiver.batches.codec import encode_whole
 from quiver.batches.rows import make_row, pack
 from quiver.errors import CorruptSegment, UnreadableMessages
 from quiver.model.commands import (
@@ -20,7 +21,7 @@ from quiver.model.commands import (
 )
 from quiver.model.replies import Received
 from quiver.model.topic import TopicPolicy
-from quiver.node.engine import Engine, Proposal, Source, encode
+from quiver.node.engine import Engine, Proposal, Source
 from quiver.storage import doctor, segment
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.properties.conftest import shrink
@@ -65,7 +66,7 @@ class Script:
         bodies = [b"%d-%d " % (turn, at) + bytes([at]) * 60 for at in range(6)]
         batch = pack([make_row(body, key="k") for body in bodies], START_MS)
         command = Send(ORDERS, (Run(0, 4, 240), Run(1, 2, 120)), (2,))
-        self.do(command, Proposal(command, batch, encode(batch, None)))
+        self.do(command, Proposal(command, batch, encode_whole(batch, None)))
 
     def settle(self, action, count: int) -> None:
         got = self.do(Receive(ORDERS, "g", count, HOUR_MS))

@@ -4,12 +4,13 @@ from random import Random
 
 import pytest
 
+from quiver.batches.codec import encode_whole
 from quiver.batches.rows import make_row, pack
 from quiver.core.delivery import Delivery
 from quiver.model.commands import CreateTopic, Entry, Pick, Publish, Receive, Run, Send
 from quiver.model.replies import Published, Received, Sent, SentMany
 from quiver.model.topic import TopicPolicy, staging_name
-from quiver.node.engine import Engine, Proposal, encode
+from quiver.node.engine import Engine, Proposal
 from quiver.storage import codec
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.properties.workload import SECRET, START_MS
@@ -54,7 +55,7 @@ class Job:
     def stage(self, number: int, part: int) -> dict[int, tuple[int, int]]:
         batch = pack([make_row(body, key="k") for body in rows_of(number, part)], START_MS)
         command = Send(STAGED, (Run(0, 4, 240), Run(1, 2, 120)), (2,), staged=True)
-        reply = self.do(command, Proposal(command, batch, encode(batch, None)))
+        reply = self.do(command, Proposal(command, batch, encode_whole(batch, None)))
         assert isinstance(reply, SentMany)
         if number:
             self.snapshot()  # so that what is staged is sealed before it is published

@@ -4,6 +4,7 @@ from hashlib import blake2b
 from random import Random
 
 from quiver.batches.attributes import attributes_of
+from quiver.batches.codec import encode_whole
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import make_row, pack
 from quiver.model.commands import (
@@ -30,7 +31,7 @@ from quiver.model.commands import (
 )
 from quiver.model.replies import Outcome, Received, SentMany, Transacted
 from quiver.model.topic import Retry, TopicPolicy
-from quiver.node.engine import Engine, Proposal, encode
+from quiver.node.engine import Engine, Proposal
 from quiver.storage import codec
 from quiver.storage.files import Files
 
@@ -108,7 +109,7 @@ class Workload:
     def send(self) -> None:
         """A batch."""
         command, batch, bodies = self.packed(self.topic())
-        reply = self.do(command, batch, encode(batch, self.rng.choice([None, "zstd"]))).reply
+        reply = self.do(command, batch, encode_whole(batch, self.rng.choice([None, "zstd"]))).reply
         if isinstance(reply, SentMany) and not isinstance(reply.answers[0], Exception):
             self.note(reply.answers[0].placed, bodies)
 
@@ -161,7 +162,7 @@ class Workload:
             lease = self.rng.choice(self.leases)
             settles = (Settle(lease.topic, lease.group, "ack", self.held(lease)),)
         command, batch, bodies = self.packed(self.topic())
-        reply = self.do(Transact(settles, (command,)), batch, encode(batch, None)).reply
+        reply = self.do(Transact(settles, (command,)), batch, encode_whole(batch, None)).reply
         if isinstance(reply, Transacted):
             self.note(reply.sent[0].placed, bodies)
 

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Literal
 import pyarrow as pa
 
 from quiver.batches.attributes import attributes_of
+from quiver.batches.codec import encode_whole
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
 from quiver.core.delivery import Delivery
@@ -49,8 +50,8 @@ from quiver.model.replies import Assigned, Outcome, Received, SentMany, Settled,
 from quiver.model.replies import Sent as SentReply
 from quiver.model.topic import TopicPolicy
 from quiver.node.cache import BatchCache
-from quiver.node.compaction import Scan, read_page
-from quiver.node.engine import Engine, Proposal, Snapshot, encode
+from quiver.node.compaction import ReadKeys, Scan, read_keys
+from quiver.node.engine import Engine, Proposal, Snapshot
 from quiver.storage import codec
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.properties import history as told
@@ -384,7 +385,8 @@ class World:
         picks: list[Pick] = []
         for partition, messages in enumerate(topic.partitions):
             scan = Scan(self.now_ms)
-            page = read_page(self.engine, number, partition, 0, len(messages), BatchCache())
+            query = ReadKeys(number, partition, 0, len(messages), BatchCache())
+            page = read_keys(self.engine, query, self.now_ms)
             for row in page.rows():
                 scan.look(*row)
             scan.finish()
@@ -445,7 +447,7 @@ class World:
             attributes_of(batch, keyed=policy.keyed),
             producer=producer,
         )
-        return Ask(command, (tuple(rows),), at, batch, encode(batch, policy.compression))
+        return Ask(command, (tuple(rows),), at, batch, encode_whole(batch, policy.compression))
 
     def transact(self, settles: Sequence[Settle], sends: Sequence[tuple[int, list[Row]]]) -> Ask:
         """Receipts and messages as one step."""
@@ -463,7 +465,7 @@ class World:
             tuple(ask.rows[0] for ask in asks),
             at,
             batch,
-            encode(batch, None) if batch is not None else b"",
+            encode_whole(batch, None) if batch is not None else b"",
         )
 
     def settle(self, lease: Lease, action: Any, offsets: Sequence[int], **fields: Any) -> Settle:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quiver import limits
 from quiver.errors import ClockJumped, QuiverError, StorageError
+from quiver.model.queries import Ping
 from quiver.node.clock import Jump, SystemClock, told
 from quiver.node.replica import Replica
 from quiver.storage import codec, doctor, ledger, lock, logfile, mark, segment, snapshot
@@ -106,7 +107,7 @@ def _examine(path: Path) -> Checkup:
 def _look_at_time(checkup: Checkup, files: DiskFiles, path: Path) -> Iterator[Problem]:
     """Of when the last entry is, and whether that is so far from this machine's clock that opening asks."""
     try:
-        log_ms = Replica(files, lambda: lock.unowned(path)).ask(lambda engine: engine.core.now_ms)
+        log_ms = Replica(files, lambda: lock.unowned(path)).ask(Ping())
     except QuiverError:  # changing too fast, or told before
         return
     jump = Jump(log_ms, SystemClock().now_ms())

@@ -20,7 +20,7 @@ from quiver.client import arguments, sync
 from quiver.client.arguments import PositionLike
 from quiver.client.async_verbs import AsyncVerbs
 from quiver.client.consuming import Consuming, Outage, limit_of
-from quiver.client.flows import Flow, Flows
+from quiver.client.flows import Flows
 from quiver.client.keeping import HOLDING, Kept, extend
 from quiver.client.outbox import Outbox, open_outbox
 from quiver.client.results import (
@@ -28,7 +28,7 @@ from quiver.client.results import (
     Record,
 )
 from quiver.client.scanning import Scan
-from quiver.client.steps import Stopped
+from quiver.client.steps import Flow, Stopped
 from quiver.client.stock import GIVEN_UP, Stock
 from quiver.client.tasks import finished, run
 from quiver.client.twins import explained_by
@@ -227,6 +227,11 @@ class AsyncQueue(AsyncVerbs):
             table = await run(scan.table(await run(scan.page())))
             if table.num_rows:
                 yield table
+
+
+def flows_of(queue: AsyncQueue) -> Flows:
+    """The flows that a queue drives, for what is built on them beside it."""
+    return queue._flows
 
 
 @explained_by(sync.Producer)

@@ -8,7 +8,6 @@ copied already is not copied again.
 
 import os
 from dataclasses import replace
-from hashlib import blake2b
 from pathlib import Path
 from typing import Final
 
@@ -16,7 +15,6 @@ from quiver import limits
 from quiver.client.paths import directory, names_in
 from quiver.errors import InvalidRequest, Overloaded, StorageError
 from quiver.model.replies import Backup
-from quiver.node.engine import Engine
 from quiver.node.replica import Replica
 from quiver.storage import backup as storage
 from quiver.storage.backup import Kept, Manifest, Needed, Vault
@@ -35,7 +33,7 @@ def backup(source: Path, dest: str | os.PathLike[str]) -> Backup:
         replica = Replica(files, lambda: unowned(source))
         problem: StorageError | None = None
         for _ in range(limits.BACKUP_TRIES_MAX):
-            manifest, needed = replica.ask(_needed)
+            manifest, needed = replica.needed_files()
             if replica.damage is not None:
                 raise replica.damage
             vault.demand_same(manifest.queue)
@@ -83,12 +81,6 @@ def restore(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Bac
     total = sum(kept.bytes for kept in manifest.files)
     return Backup(manifest.entry, manifest.time_ms, len(manifest.files), total,
                   len(manifest.files), total)  # fmt: skip
-
-
-def _needed(engine: Engine) -> tuple[Manifest, list[Needed]]:
-    core = engine.core
-    queue = blake2b(core.secret, digest_size=16).hexdigest()
-    return Manifest(queue, core.index, core.now_ms, ()), engine.needed_files()
 
 
 def _told(made: Manifest, vault: Vault) -> Backup:

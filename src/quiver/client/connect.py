@@ -193,6 +193,8 @@ def open_replica(path: Path, durability: Durability) -> tuple[Flows, Callable[[]
             f"there is no queue in {path}, and with read_only=True none is made there; give the "
             "directory of one"
         )
-    replica = Replica(DiskFiles(path, read_only=True), lambda: unowned(path))
-    follower = Follower(replica, SystemClock())
+    clock = SystemClock()
+    follower = Follower(
+        Replica(DiskFiles(path, read_only=True), lambda: unowned(path), clock), clock
+    )
     return Flows(follower, durability, str(path.absolute())), follower.close

@@ -12,9 +12,10 @@ from threading import RLock
 from typing import Any, Final, Generic, TypeVar
 
 from quiver import limits
-from quiver.client.flows import Flow, Flows
+from quiver.client.flows import Flows
 from quiver.client.keeping import extend
 from quiver.client.results import Leased
+from quiver.client.steps import Flow
 from quiver.client.stock import Ask, Begin, GiveBack, Keep, Rest, Stock
 from quiver.errors import (
     DiskFull,

@@ -2,18 +2,16 @@
 
 A flow is a generator that yields what it must wait for (a `Ticket`, a `Pause`, some `Work`) and is
 sent the answer. `sync.Queue` and `aio.AsyncQueue` drive the same flows; they differ in nothing but
-how they wait.
+how they wait. What flows do and ask, they do and ask of a `Broker`, in values.
 """
 
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import chain, groupby, pairwise, repeat
 from pathlib import Path
 from secrets import randbits
-from time import perf_counter
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
@@ -21,16 +19,14 @@ import pyarrow.compute as pc
 
 from quiver import limits
 from quiver.batches.arrow_input import accept
-from quiver.batches.attributes import attributes_of
 from quiver.batches.ledger import SCHEMA
 from quiver.batches.ledger import concat as concat_ledger
 from quiver.batches.output import Piece, columns, table
 from quiver.batches.rows import Row, make_row, pack
-from quiver.batches.schema import concat
 from quiver.batches.story import Story
 from quiver.client import arguments, losses
 from quiver.client.backup import backup
-from quiver.client.following import Follower
+from quiver.client.broker import Broker
 from quiver.client.results import (
     Lease,
     Leased,
@@ -43,18 +39,19 @@ from quiver.client.results import (
     ranges_of,
     to_begin,
 )
-from quiver.client.steps import Work
-from quiver.core.delivery import letters, sending
+from quiver.client.steps import Flow, Work, done
 from quiver.core.delivery.offsets import merge
 from quiver.errors import (
     InvalidRequest,
     LimitExceeded,
     MessageNotFound,
+    ReadOnly,
     ReceiptExpired,
     ReceiptInvalid,
     TopicExists,
     TopicNotFound,
 )
+from quiver.model import queries
 from quiver.model.commands import (
     Action,
     AlterTopic,
@@ -79,12 +76,12 @@ from quiver.model.commands import (
     Receive,
     Redrive,
     Seek,
-    Send,
     Settle,
     Tick,
     Transact,
 )
 from quiver.model.message import Message
+from quiver.model.queries import Ability, Bodies, PageFound, Query
 from quiver.model.replies import (
     Assigned,
     Backup,
@@ -106,19 +103,16 @@ from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy, is_staging, staging_name
 from quiver.model.units import milliseconds
 from quiver.node import staged
-from quiver.node.engine import Engine, Source, encode
+from quiver.node.placing import TopicHandle, place, place_all
 from quiver.node.receipts import Receipt, tag, verify
-from quiver.node.shard import Grant, Shard, TopicHandle
+from quiver.node.shard import Grant
 from quiver.node.tickets import Ticket
-from quiver.storage.ledger import Reading
 
 T = TypeVar("T")
 L = TypeVar("L", bound=Leased)
 B = TypeVar("B", bound=LeasedTable)
-Flow = Generator[Any, Any, T]
 Place: TypeAlias = tuple[int, int]  # partition and offset
 Demand: TypeAlias = Callable[[str], None]  # raises if somebody may not send to that topic
-Behind: TypeAlias = tuple[str, str, Position, tuple[Place, ...]]  # what `losses.behind` tells
 
 
 class Page(Protocol):
@@ -140,17 +134,19 @@ class StoredPage:
     """A page of messages that are where their slices say."""
 
     slices: list[Slice]
-    source: Source
+    source: Bodies
     ahead: dict[int, int]
+
+    @classmethod
+    def of(cls, found: PageFound) -> "StoredPage":
+        """The page that a query has found."""
+        assert found.bodies is not None
+        return cls(found.slices, found.bodies, found.ahead)
 
     @property
     def places(self) -> list[Place]:
         """Where its messages are, oldest first."""
-        return [
-            (piece.partition, offset)
-            for piece in self.slices
-            for offset in range(piece.offset, piece.offset + piece.count)
-        ]
+        return places_of(self.slices)
 
     def records(self, topic: str, *, whole: bool = False) -> list[Record]:
         """Those of its messages that can be read, or, if it must be the `whole`, an error."""
@@ -161,11 +157,20 @@ class StoredPage:
         return table(list(self.source.readable(some=False)), with_ids=True)
 
 
-class Flows:
-    """The verbs of the API over a shard, or over what stands in for it where one only reads."""
+def places_of(slices: Iterable[Slice]) -> list[Place]:
+    """Where the messages of slices are, in their order."""
+    return [
+        (piece.partition, offset)
+        for piece in slices
+        for offset in range(piece.offset, piece.offset + piece.count)
+    ]
 
-    def __init__(self, shard: Shard | Follower, durability: Durability, place: str = "") -> None:
-        self.shard = shard
+
+class Flows:
+    """The verbs of the API over a broker."""
+
+    def __init__(self, broker: Broker, durability: Durability, place: str = "") -> None:
+        self.broker = broker
         self.durability = durability
         self.place = place  # where the queue is, as `repr` shows it
         self._handles: dict[str, TopicHandle] = {}
@@ -174,7 +179,7 @@ class Flows:
     @property
     def secret(self) -> bytes:
         """What receipts are signed with."""
-        return self.shard.secret
+        return self.broker.secret
 
     def patient(self, seconds: float) -> "Flows":
         """The same verbs, which fail when a node could not be reached for so long."""
@@ -187,12 +192,12 @@ class Flows:
 
     def now_ms(self) -> int:
         """The time of the queue."""
-        return self.shard.clock.now_ms()
+        return self.broker.now_ms()
 
     # -- topics ------------------------------------------------------------------------------------
 
     def create_topic(self, topic: str, policy: TopicPolicy) -> Flow[None]:
-        yield self.shard.propose(CreateTopic(topic, policy))
+        yield from done(self.broker.propose(CreateTopic(topic, policy)))
         self._handles.pop(topic, None)
 
     def alter_topic(self, topic: str, changes: dict[str, Any]) -> Flow[None]:
@@ -210,43 +215,29 @@ class Flows:
         self.forget(topic)  # not before: who asked meanwhile may have been told that it is there
 
     def topics(self) -> Flow[list[str]]:
-        names: list[str] = yield self.shard.ask(lambda engine: sorted(engine.core.names))
+        names = yield from self.ask(queries.ListTopics())
         return [name for name in names if not is_staging(name)]
 
     def policy(self, topic: str) -> Flow[TopicPolicy]:
         arguments.name(topic, "topic")
-        policy: TopicPolicy = yield self.shard.ask(
-            lambda engine: engine.core.topic_named(topic).policy
-        )
-        return policy
+        found = yield from self.ask(queries.FindTopic(topic))
+        return found.policy
 
     def stats(self, topic: str) -> Flow[TopicStats]:
-        arguments.name(topic, "topic")
-
-        def ask(engine: Engine) -> TopicStats:
-            number = engine.core.topic_named(topic).number
-            return engine.core.stats(number, self.now_ms())
-
-        stats: TopicStats = yield self.shard.ask(ask)
-        return stats
+        return (yield from self.ask(queries.ReadStats(arguments.name(topic, "topic"))))
 
     def overview(self) -> Flow[Overview]:
         names = yield from self.topics()
         topics: dict[str, TopicStats] = {}
         letters: dict[str, None] = {}
         while names:
-            now_ms = self.shard.clock.now_ms()
-            found: list[tuple[TopicStats | None, str | None]] = yield self.shard.ask(
-                partial(_look_at, names, now_ms)
-            )
-            names = names[len(found) :]
-            topics |= {stats.topic: stats for stats, _ in found if stats is not None}
-            letters |= {letter: None for _, letter in found if letter is not None}
-        reasons, storage = yield self.shard.ask(
-            lambda engine: (dict(engine.core.reasons), engine.storage())
-        )
+            found = yield from self.ask(queries.ReadFigures(tuple(names)))
+            names = names[found.looked_at :]
+            topics |= {stats.topic: stats for stats in found.topics}
+            letters |= dict.fromkeys(found.dead_letter)
+        storage = yield from self.ask(queries.ReadStorage())
         there = tuple(name for name in topics if name in letters)
-        return Overview(topics, there, reasons, storage)
+        return Overview(topics, there, storage.reasons, storage.files)
 
     def purge(self, topic: str) -> Flow[int]:
         moved: Moved = yield from self._on_topic(topic, lambda handle: Purge(handle.number))
@@ -260,36 +251,42 @@ class Flows:
                 'change that with alter_topic(…, retention="compact")'
             )
         handle = yield from self.handle(topic)
-        count: int = yield self.shard.compact(handle.number)
-        return count
+        self._demand("compact")
+        return (yield from done(self.broker.compact(handle.number)))
 
     def segments(self, topic: str) -> Flow[Sealed]:
-        arguments.name(topic, "topic")
-        sealed: Sealed = yield self.shard.ask(lambda engine: engine.sealed(topic))
-        return sealed
+        return (yield from self.ask(queries.FindSegments(arguments.name(topic, "topic"))))
 
     def seal(self) -> Flow[None]:
-        yield self.shard.seal()
+        self._demand("seal")
+        yield from done(self.broker.seal())
 
     def backup(self, dest: str | os.PathLike[str]) -> Flow[Backup]:
-        if isinstance(self.shard, Shard):
-            yield self.shard.propose(Tick())  # with it, everything before is synced
-        source: str = yield self.shard.ask(lambda engine: engine.directory)
-        made: Backup = yield Work(lambda: backup(Path(source), dest))
-        return made
+        self._demand("backup")
+        if "write" in self.broker.abilities:
+            yield from done(self.broker.propose(Tick()))  # with it, everything before is synced
+        yield from self.ask(queries.Ping())  # it is open
+        source = Path(self.broker.directory)
+        return (yield from done(Work(lambda: backup(source, dest))))
+
+    def _demand(self, ability: Ability) -> None:
+        """Refuse what the broker cannot do."""
+        able = self.broker.abilities
+        if ability not in able:
+            if "write" not in able:
+                raise ReadOnly()
+            raise InvalidRequest(f"{self.place} cannot {ability}")
 
     def handle(self, topic: str) -> Flow[TopicHandle]:
         """What a sender must know of a topic, asked once."""
         handle = self._handles.get(arguments.name(topic, "topic"))
         if handle is None:
-
-            def ask(engine: Engine) -> TopicHandle:
-                found = engine.core.topic_named(topic)
-                return TopicHandle(found.name, found.number, found.policy)
-
-            handle = yield self.shard.ask(ask)
-            self._handles[topic] = handle
+            handle = self._handles[topic] = yield from self._found(topic)
         return handle
+
+    def _found(self, topic: str) -> Flow[TopicHandle]:
+        found = yield from self.ask(queries.FindTopic(topic))
+        return TopicHandle(found.name, found.number, found.policy)
 
     def find(self, topic: str) -> Flow[TopicHandle]:
         """As `handle`, with the policy of this moment."""
@@ -307,57 +304,49 @@ class Flows:
 
     def names_of(self, numbers: Iterable[int]) -> Flow[list[str]]:
         """The names of the topics with these numbers, those that are still there."""
-        wanted = list(numbers)
-        names: list[str] = yield self.shard.ask(
-            lambda engine: [engine.core.topics[n].name for n in wanted if n in engine.core.topics]
-        )
-        return names
+        return (yield from self.ask(queries.ListTopics(tuple(numbers))))
 
     def known(self, topic: str) -> TopicHandle | None:
         """What `handle` gives, if it has been asked before and the topic was not deleted since."""
         return self._handles.get(topic)
 
-    def asked(self, question: Callable[[Engine], T]) -> Flow[T]:
-        """The answer to a question about the state, between two commits."""
-        answer: T = yield self.shard.ask(question)
-        return answer
+    def ask(self, query: Query[T]) -> Flow[T]:
+        """The answer to a query."""
+        return (yield from done(self.broker.ask(query)))
 
     def _on_topic(self, topic: str, command: Callable[[TopicHandle], Command]) -> Flow[Any]:
-        """Propose a command for a topic; if it was deleted and made again, for the new one."""
+        """Propose a command for a topic."""
+        return self._submit(topic, lambda handle: self.broker.propose(command(handle)))
+
+    def _submit(self, topic: str, submit: Callable[[TopicHandle], Ticket[T]]) -> Flow[T]:
+        """Submit something for a topic; if it was deleted and made again, for the new one."""
         handle = yield from self.handle(topic)
         try:
-            return (yield self.shard.propose(command(handle)))
+            return (yield from done(submit(handle)))
         except TopicNotFound:
             self._handles.pop(topic, None)
         handle = yield from self.handle(topic)
-        return (yield self.shard.propose(command(handle)))
+        return (yield from done(submit(handle)))
 
     # -- sending -----------------------------------------------------------------------------------
 
     def send(self, topic: str, row: Row, durability: Durability | None) -> Flow[Sent]:
         given = self.given(durability)
         sync = given == "disk"
-        handle = yield from self.handle(topic)
-        try:
-            placed, at = yield self.shard.send_row(handle, row, sync=sync)
-        except TopicNotFound:
-            self._handles.pop(topic, None)
-            handle = yield from self.handle(topic)
-            placed, at = yield self.shard.send_row(handle, row, sync=sync)
+        placed, at = yield from self._submit(
+            topic, lambda handle: self.broker.send_row(handle, row, sync=sync)
+        )
         return sent(placed, at, given)
 
     def send_batch(
         self, topic: str, messages: Any, durability: Durability | None
     ) -> Flow[SentBatch]:
         given = self.given(durability)
-        handle = yield from self.handle(topic)
+        yield from self.handle(topic)  # it is there
         batch = self.batch_of(messages)
-        try:
-            reply: SentMany = yield self.send_packed(handle, batch, given)
-        except TopicNotFound:
-            self._handles.pop(topic, None)
-            handle = yield from self.handle(topic)
-            reply = yield self.send_packed(handle, batch, given)
+        reply = yield from self._submit(
+            topic, lambda handle: self.send_packed(handle, batch, given)
+        )
         return sent_batch(reply.answers[0], given)
 
     def batch_of(self, messages: Any) -> pa.RecordBatch:
@@ -387,7 +376,7 @@ class Flows:
     def open_producer(self, handle: TopicHandle, name: str) -> Flow[ProducerOpened]:
         """Take a producer's name over."""
         command = OpenProducer(handle.number, arguments.name(name, "name"))
-        opened: ProducerOpened = yield self.shard.propose(command)
+        opened: ProducerOpened = yield from done(self.broker.propose(command))
         return opened
 
     def send_packed(
@@ -398,42 +387,23 @@ class Flows:
         producer: Producer | None = None,
     ) -> Ticket[SentMany]:
         """Submit a canonical batch as one request."""
-        return self._submit(handle, batch, durability, producer)
-
-    def _submit(
-        self,
-        handle: TopicHandle,
-        batch: pa.RecordBatch,
-        durability: Durability,
-        producer: Producer | None = None,
-        *,
-        staged: bool = False,
-    ) -> Ticket[SentMany]:
-        batch, runs = handle.partitioner.split(batch, handle.turn())
-        command = Send(
-            handle.number,
-            runs,
-            (len(runs),),
-            attributes_of(batch, keyed=handle.policy.keyed),
-            producer=producer,
-            staged=staged,
-        )
-        encoded = encode(batch, handle.policy.compression)
-        # Readers get what the log has: the sender may use the memory of his batch again.
-        return self.shard.propose(command, None, encoded, sync=durability == "disk")
+        command, encoded = place(handle, batch, producer)
+        return self.broker.propose(command, encoded, sync=durability == "disk")
 
     # -- staging -----------------------------------------------------------------------------------
 
     def stage(self, topic: str, messages: Any) -> Flow[Staged]:
-        batch: pa.RecordBatch = yield Work(lambda: self.batch_of(messages))
+        batch = yield from done(Work(lambda: self.batch_of(messages)))
         return (yield from self.stage_packed(topic, batch))
 
     def stage_packed(self, topic: str, batch: pa.RecordBatch, owner: str = "") -> Flow[Staged]:
         """Store a canonical batch where only its owner gets at it: a principal of a node."""
 
         def store(handle: TopicHandle) -> Flow[Staged]:
-            ticket = yield Work(lambda: self._submit(handle, batch, "disk", staged=True))
-            reply: SentMany = yield ticket
+            def submit() -> Ticket[SentMany]:
+                return self.broker.propose(*place(handle, batch, staged=True))
+
+            reply = yield from done((yield from done(Work(submit))))
             sent = sent_batch(reply.answers[0], "disk")
             ranges = [(one.partition, one.offset, one.offset + one.count) for one in sent.placed]
             return Staged(
@@ -458,14 +428,8 @@ class Flows:
         if handle is None:
             policy, name = (yield from self.policy(topic)), staging_name(topic)
             with suppress(TopicExists):  # as it was before the topic's policy changed
-                yield self.shard.propose(CreateTopic(name, policy.staging()))
-
-            def ask(engine: Engine) -> TopicHandle:
-                found = engine.core.topic_named(name)
-                return TopicHandle(found.name, found.number, found.policy)
-
-            handle = yield self.shard.ask(ask)
-            self._staging[topic] = handle
+                yield from done(self.broker.propose(CreateTopic(name, policy.staging())))
+            handle = self._staging[topic] = yield from self._found(name)
         return handle
 
     def publish(
@@ -480,7 +444,7 @@ class Flows:
         found = check_publish(parts, application, batch, run)
         picks = picks_of(topic, found)
         nbytes = sum(one.nbytes for one in found)
-        valid: bool = yield Work(lambda: self._are_of(found, owner))
+        valid = yield from done(Work(lambda: self._are_of(found, owner)))
 
         def move(handle: TopicHandle) -> Flow[Published]:
             def command(target: TopicHandle) -> Publish:
@@ -490,10 +454,8 @@ class Flows:
                 done: Published = yield from self._on_topic(topic, command)
                 return done
             # They are not there, or not for this owner. If the batch was published, that does not matter.
-            wanted = command((yield from self.handle(topic)))
-            known: Published | None = yield self.shard.ask(
-                lambda engine: sending.published(engine.core.topic_named(topic), wanted)
-            )
+            last = yield from self.ask(queries.FindPublished(topic, application))
+            known = last.repeated(topic, application, batch, run) if last is not None else None
             if known is None:
                 raise not_staged(topic)
             return known
@@ -503,7 +465,7 @@ class Flows:
     def unstage(self, topic: str, parts: Iterable[Staged], owner: str = "") -> Flow[int]:
         found = list(parts)
         picks_of(topic, found)  # they can be dropped
-        valid: bool = yield Work(lambda: self._are_of(found, owner))
+        valid = yield from done(Work(lambda: self._are_of(found, owner)))
         if not valid:
             raise not_staged(topic)
 
@@ -521,13 +483,8 @@ class Flows:
 
     def published(self, topic: str, application: str) -> Flow[int | None]:
         arguments.name(application, "application")
-
-        def ask(engine: Engine) -> int | None:
-            known = engine.core.topic_named(topic).applications.get(application)
-            return known.batch if known is not None else None
-
-        batch: int | None = yield self.shard.ask(ask)
-        return batch
+        last = yield from self.ask(queries.FindPublished(topic, application))
+        return last.batch if last is not None else None
 
     def given(self, durability: Durability | None) -> Durability:
         """The durability a request gets: its own wish, or the queue's."""
@@ -552,26 +509,22 @@ class Flows:
             arguments.begins(begin, wait_ms),
         )
         sync = self.durability == "disk"
-        handle = yield from self.handle(topic)
-        try:
-            grant: Grant = yield self.shard.receive(
-                Receive(handle.number, *fields), wait_ms, sync=sync
-            )
-        except TopicNotFound:
-            self._handles.pop(topic, None)
-            handle = yield from self.handle(topic)
-            grant = yield self.shard.receive(Receive(handle.number, *fields), wait_ms, sync=sync)
+
+        def submit(handle: TopicHandle) -> Ticket[Grant]:
+            command = Receive(handle.number, *fields)
+            return self.broker.receive(command, wait_ms, sync=sync)
+
+        grant = yield from self._submit(topic, submit)
         got = grant.received
-        losses.lost(handle.name, group, got.lost)
+        losses.lost(topic, group, got.lost)
         return grant, Lease(
-            handle.name, got.topic, group, got.group, got.epoch, got.deadline_ms, got.settled,
-            tag(got.topic, got.group, got.epoch, self.shard.secret),
+            topic, got.topic, group, got.group, got.epoch, got.deadline_ms, got.settled,
+            tag(got.topic, got.group, got.epoch, self.secret),
         )  # fmt: skip
 
     def give_back(self, granted: tuple[Grant, Lease]) -> None:
         """Let go of what a receive got and nobody has seen."""
-        assert isinstance(self.shard, Shard)
-        self.shard.give_back(granted[0].received)
+        self.broker.give_back(granted[0].received)
 
     @contextmanager
     def _unless_given_up(self, grant: Grant, lease: Lease) -> Iterator[None]:
@@ -589,16 +542,15 @@ class Flows:
         if not grant.received.slices:
             return []
         with self._unless_given_up(grant, lease):
-            result: list[L] = yield Work(lambda: deliveries(make, settle, grant, lease))
-        return result
+            return (yield from done(Work(lambda: deliveries(make, settle, grant, lease))))
 
     def receive_table(
         self, make: Callable[..., B], settle: Callable[..., Any], *args: Any
     ) -> Flow[B]:
         grant, lease = yield from self.receive(*args)
         with self._unless_given_up(grant, lease):
-            pieces: list[Piece] = yield Work(lambda: list(grant.source.readable(some=True)))
-            got: pa.Table = yield Work(lambda: table(pieces))
+            pieces = yield from done(Work(lambda: list(grant.source.readable(some=True))))
+            got = yield from done(Work(lambda: table(pieces)))
         ranges: dict[int, list[tuple[int, int]]] = {}  # what is in the table, and no more, is acked
         for _, _, part in pieces:
             ranges.setdefault(part.partition, []).append((part.offset, part.offset + part.count))
@@ -693,22 +645,22 @@ class Flows:
         if isinstance(item, Leased):
             held = item.lease
             lease = held.topic_number, held.group_number, held.epoch
-            if held.tag != tag(*lease, self.shard.secret):
+            if held.tag != tag(*lease, self.secret):
                 raise ReceiptInvalid("the delivery is not of this queue; settle it where it is")
             return Receipt(
                 held.topic_number, held.group_number, item.partition, item.offset, held.epoch
             )
         if isinstance(item, str):
-            return verify(item, self.shard.secret)
+            return verify(item, self.secret)
         raise InvalidRequest(f"deliveries and receipts can be settled, not {type(item).__name__}")
 
     def settle_all(self, commands: Sequence[Settle]) -> Flow[dict[Receipt, None]]:
         """Settle; return what was refused."""
         sync = self.durability == "disk"
-        tickets = [self.shard.propose(command, sync=sync) for command in commands]
+        tickets = [self.broker.propose(command, sync=sync) for command in commands]
         refused: dict[Receipt, None] = {}
         for command, ticket in zip(commands, tickets, strict=True):
-            reply: Settled = yield ticket
+            reply: Settled = yield from done(ticket)
             for held in reply.refused:
                 for start, end in held.ranges:
                     for offset in range(start, end):
@@ -728,23 +680,13 @@ class Flows:
             )
         if not settles and not sends:
             return []
-        commands: list[Send] = []
-        batches: list[pa.RecordBatch] = []
-        compression = None
-        first_row = 0
+        batches: list[tuple[TopicHandle, pa.RecordBatch]] = []
         for topic, messages in sends:
             handle = yield from self.handle(topic)
-            batch, runs = handle.partitioner.split(self.batch_of(messages), handle.turn())
-            keyed = handle.policy.keyed
-            attributes = attributes_of(batch, keyed=keyed)
-            commands.append(Send(handle.number, runs, (len(runs),), attributes, first_row))
-            batches.append(batch)
-            first_row += batch.num_rows
-            compression = compression or handle.policy.compression
-        command = Transact(tuple(settles), tuple(commands))
-        encoded = encode(concat(batches), compression) if batches else b""
-        sync = self.durability == "disk"
-        reply: Transacted = yield self.shard.propose(command, None, encoded, sync=sync)
+            batches.append((handle, self.batch_of(messages)))
+        commands, encoded = place_all(batches)
+        command, sync = Transact(tuple(settles), commands), self.durability == "disk"
+        reply: Transacted = yield from done(self.broker.propose(command, encoded, sync=sync))
         return [sent_batch(one, self.durability) for one in reply.sent]
 
     # -- reading -----------------------------------------------------------------------------------
@@ -764,20 +706,9 @@ class Flows:
         begin = arguments.position("earliest" if first is None else first, partition)
         until = arguments.position("latest" if end is None else end, partition)
         arguments.name(topic, "topic")
-
-        def ask(engine: Engine) -> tuple[int, dict[int, int], dict[int, int], Any]:
-            found = engine.core.topic_named(topic)
-            if partition is not None and partition >= len(found.partitions):
-                raise InvalidRequest(f"topic {topic!r} has no partition {partition}")
-            parts = [p for p in found.partitions if partition in (None, p.number)]
-            starts = {p.number: found.start_of(p, begin) for p in parts}
-            ends = {p.number: found.start_of(p, until) for p in parts}
-            behind = tuple((p.number, p.first) for p in parts if found.is_behind(p, begin))
-            return found.number, starts, ends, behind
-
-        number, starts, ends, behind = yield self.shard.ask(ask)
-        losses.behind(topic, "", begin, behind)
-        return number, starts, ends
+        found = yield from self.ask(queries.LocateReplay(topic, begin, until, partition))
+        losses.behind(topic, "", begin, found.behind)
+        return found.topic, found.starts, found.ends
 
     def read_page(
         self,
@@ -789,68 +720,27 @@ class Flows:
         limit: int = limits.READ_MESSAGES_MAX,
     ) -> Flow[Page]:
         """The next messages of a replay."""
-
-        def ask(engine: Engine) -> tuple[StoredPage, list[Behind]]:
-            page = self.page(engine, topic, positions, ends, limit, pending=pending)
-            return page, self._overtaken(engine, topic, positions, ends)
-
-        page: StoredPage
-        page, overtaken = yield self.shard.ask(ask)
-        for behind in overtaken:
-            losses.behind(*behind)
-        return page
-
-    @staticmethod
-    def _overtaken(
-        engine: Engine, topic: int, positions: dict[int, int], ends: dict[int, int]
-    ) -> list[Behind]:
-        """What retention has taken from a replay that was not there yet."""
-        known = engine.core.topics[topic]
-        found: list[Behind] = []
-        for number, at in positions.items():
-            position, partition = Position("offset", at, number), known.partitions[number]
-            wanted = at < min(ends[number], partition.first)
-            if wanted and known.is_behind(partition, position):
-                found.append((known.name, "", position, ((number, partition.first),)))
-        return found
-
-    @staticmethod
-    def page(
-        engine: Engine, topic: int, positions: dict[int, int], ends: dict[int, int], limit: int,
-        *, pending: bool = False,
-    ) -> StoredPage:  # fmt: skip
-        """Messages from `positions` up to `ends`, which must be where the partitions are or were."""
-        left = {number: at for number, at in positions.items() if at < ends[number]}
-        slices, ahead = engine.core.browse(topic, left, limit, ends=ends, pending=pending)
-        return StoredPage(slices, engine.source(topic, slices), ahead)
+        found = yield from self.ask(queries.ReadPage(topic, positions, ends, limit, pending))
+        for partition, at, first in found.overtaken:
+            position = Position("offset", at, partition)
+            losses.behind(found.topic, "", position, ((partition, first),))
+        return StoredPage.of(found)
 
     def read_marked(
         self, topic: int, positions: dict[int, int], ends: dict[int, int], limit: int
-    ) -> Flow[tuple[Page, Page]]:
-        """The next messages of a replay, and those of them that some group has not settled."""
-
-        def ask(engine: Engine) -> tuple[Page, Page]:
-            everything = self.page(engine, topic, positions, ends, limit)
-            until = {**ends, **everything.ahead}
-            waiting = self.page(engine, topic, positions, until, limit, pending=True)
-            until |= waiting.ahead  # which is in more pieces, and so may end sooner
-            if any(until[number] < at for number, at in everything.ahead.items()):
-                everything = self.page(engine, topic, positions, until, limit)
-            return everything, waiting
-
-        pages: tuple[Page, Page] = yield self.shard.ask(ask)
-        return pages
+    ) -> Flow[tuple[Page, set[Place]]]:
+        """The next messages of a replay, and where those are that some group has not settled."""
+        found = yield from self.ask(queries.ReadPage(topic, positions, ends, limit, marks=True))
+        return StoredPage.of(found), set(places_of(found.marked))
 
     def read_records(self, name: str, page: Page) -> Flow[list[Record]]:
-        result: list[Record] = yield Work(lambda: page.records(name))
-        return result
+        return (yield from done(Work(lambda: page.records(name))))
 
     # -- the ledger --------------------------------------------------------------------------------
 
     def ledger(self, topic: Any, start: Any, end: Any) -> Flow[pa.Table]:
         tables = yield from self._ledger(topic, start, end)
-        result: pa.Table = yield Work(lambda: concat_ledger(list(tables)))
-        return result
+        return (yield from done(Work(lambda: concat_ledger(list(tables)))))
 
     def ledger_reader(self, topic: Any, start: Any, end: Any) -> Flow[pa.RecordBatchReader]:
         tables = yield from self._ledger(topic, start, end)
@@ -859,14 +749,12 @@ class Flows:
 
     def _ledger(self, topic: Any, start: Any, end: Any) -> Flow[Iterator[pa.Table]]:
         wanted = None if topic is None else arguments.name(topic, "topic")
-        times = arguments.times(start, end)
-        reading: Reading = yield self.shard.ask(Engine.read_ledger)
-        return reading.tables(wanted, *times)
+        return (yield from self.ask(queries.ReadLedger(wanted, *arguments.times(start, end))))
 
     def trace(self, message_id: Any) -> Flow[pa.Table]:
         entry, row = arguments.message_id(message_id)
-        reading: Reading = yield self.shard.ask(Engine.read_ledger)
-        story: pa.Table = yield Work(lambda: Story(entry, row).read(reading.tables(first=entry)))
+        tables = yield from self.ask(queries.ReadLedger(first=entry))
+        story = yield from done(Work(lambda: Story(entry, row).read(tables)))
         if not story.num_rows:
             raise untold(message_id)
         return story
@@ -874,7 +762,7 @@ class Flows:
     @property
     def chooses(self) -> bool:
         """Whether conditions on messages are asked elsewhere than here, by `choose`."""
-        return False
+        return "sql" in self.broker.abilities
 
     def choose(
         self, topic: str, number: int, positions: dict[int, int], ends: dict[int, int],
@@ -931,11 +819,11 @@ class Flows:
         `demand` is asked about each topic that messages would go back to.
         """
         if demand is not None and isinstance(command, Redrive) and command.target is None:
-            there, places = yield self.shard.ask(partial(_going_back, topic, command.picks))
-            for place in places:
-                demand(place)
-            command = replace(command, picks=there)  # what dies meanwhile was not asked about
-        reply: Moved = yield self.shard.propose(command)
+            found = yield from self.ask(queries.FindPicks(topic, command.topic, command.picks))
+            for origin in found.origins:
+                demand(origin)
+            command = replace(command, picks=found.there)  # what dies meanwhile was not asked about
+        reply: Moved = yield from done(self.broker.propose(command))
         return reply.count
 
     def demand_origins(
@@ -951,94 +839,43 @@ class Flows:
             return
         asked: dict[str, None] = {}
         while any(at < ends[partition] for partition, at in positions.items()):
-            slices, ahead = yield self.shard.ask(partial(_pending, number, positions, ends))
-            for piece in slices:
+            query = queries.ReadPage(
+                number, positions, ends, limits.READ_MESSAGES_MAX, pending=True, bodies=False
+            )
+            found = yield from self.ask(query)
+            for piece in found.slices:
                 if piece.origin is not None and piece.origin.topic not in asked:
                     demand(piece.origin.topic)
                     asked[piece.origin.topic] = None
-            positions = positions | ahead
+            positions = positions | found.ahead
 
     def movable(self, topic: str, number: int, picks: tuple[Pick, ...]) -> Flow[int]:
         """How many of these would be moved now: those that nobody holds a lease on."""
-
-        def ask(engine: Engine) -> int:
-            known = engine.core.topic_named(topic)
-            found = letters.pick(known, picks) if known.number == number else []  # made again
-            return sum(end - start for _, start, end in found)
-
-        count: int = yield self.shard.ask(ask)
-        return count
+        found = yield from self.ask(queries.FindPicks(topic, number, picks))
+        return found.movable
 
     # -- members -----------------------------------------------------------------------------------
 
     def member(self, topic: TopicHandle, command: Join | Heartbeat | Commit) -> Flow[Assigned]:
         """What a member says; what is assigned to it now."""
-        assigned: Assigned = yield self.shard.propose(command)
+        assigned: Assigned = yield from done(self.broker.propose(command))
         return assigned
 
     def leave(self, topic: TopicHandle, command: Leave) -> Flow[None]:
-        yield self.shard.propose(command)
+        yield from done(self.broker.propose(command))
 
     def assigned(self, topic: TopicHandle, group: str, member: str) -> Flow[Assigned]:
         """What is assigned to a member, without a word from it."""
-        assigned: Assigned = yield self.shard.ask(
-            lambda engine: engine.core.assigned(topic.number, group, member)
-        )
-        return assigned
+        return (yield from self.ask(queries.FindAssigned(topic.number, group, member)))
 
     def fetch(
         self, topic: TopicHandle, group: str, member: str, positions: dict[int, int],
         max_messages: int, wait_ms: int,
     ) -> Flow[Page | None]:  # fmt: skip
         """The next messages of those partitions that are the member's, waiting for the first."""
-        number = topic.number
-
-        def ask(engine: Engine, now_ms: int) -> tuple[Page | None, int | None]:
-            owned = dict(engine.core.assigned(number, group, member).partitions)
-            mine = {partition: at for partition, at in positions.items() if partition in owned}
-            if engine.core.is_paused(number, group):
-                return None, None
-            ends, due_ms = engine.core.fetchable(number, mine, now_ms)
-            page = self.page(engine, number, mine, ends, max_messages)
-            return (page if page.slices else None), due_ms
-
-        page: Page | None = yield self.shard.watch(number, ask, wait_ms)
-        return page
-
-
-def _look_at(
-    names: list[str], now_ms: int, engine: Engine
-) -> list[tuple[TopicStats | None, str | None]]:
-    """The figures of the first of these topics, and where their dead letters go: a short while's worth."""
-    found: list[tuple[TopicStats | None, str | None]] = []
-    until = perf_counter() + limits.OVERVIEW_STEP_SECONDS
-    for name in names:
-        number = engine.core.names.get(name)
-        if number is None:  # deleted meanwhile
-            found.append((None, None))
-        else:
-            letters = engine.core.topics[number].policy.dead_letter
-            found.append((engine.core.stats(number, now_ms), letters))
-        if perf_counter() > until:
-            break
-    return found
-
-
-def _going_back(
-    topic: str, picks: tuple[Pick, ...], engine: Engine
-) -> tuple[tuple[Pick, ...], list[str]]:
-    """What of the picked messages exists now, and the topics where they died."""
-    known = engine.core.topic_named(topic)
-    there = letters.existing(known, picks)
-    return there, letters.origins(known, there)
-
-
-def _pending(
-    number: int, positions: dict[int, int], ends: dict[int, int], engine: Engine
-) -> tuple[list[Slice], dict[int, int]]:
-    """Where the next pending messages are."""
-    left = {partition: at for partition, at in positions.items() if at < ends[partition]}
-    return engine.core.browse(number, left, limits.READ_MESSAGES_MAX, ends=ends, pending=True)
+        query = queries.FetchPage(topic.number, group, member, positions, max_messages)
+        found = yield from done(self.broker.watch(query, wait_ms))
+        return StoredPage.of(found) if found is not None else None
 
 
 def row_of(message: Any) -> Row:

@@ -1,43 +1,46 @@
-"""What stands in for a shard where a directory is only read."""
+"""The broker of a directory that is only read."""
 
-from collections.abc import Callable
-from functools import partial
 from threading import Lock
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from quiver import notices
 from quiver.client.owner import Owner
 from quiver.client.steps import Work
 from quiver.errors import QueueClosed, ReadOnly, UnreadableMessages
+from quiver.model.queries import Ability, Query
 from quiver.node.clock import Clock
-from quiver.node.engine import Engine
 from quiver.node.replica import Replica
+
+A = TypeVar("A")
 
 
 class Follower:
-    """Answers questions, in the thread of whoever asks, and refuses everything else."""
+    """Answers queries, in the thread of whoever asks, and refuses everything else."""
+
+    abilities: frozenset[Ability] = frozenset({"backup"})
 
     def __init__(self, replica: Replica, clock: Clock) -> None:
-        self.clock = clock
+        self.now_ms = clock.now_ms
+        self.directory = replica.directory
         self._owner = Owner("queue")
         self._lock = Lock()
         self._replica: Replica | None = replica
         self._warned = False
 
-    def ask(self, question: Callable[[Engine], Any]) -> Work:
+    def ask(self, query: Query[A]) -> Work[A]:
         """Ask about the state, as far as the directory has it now."""
-        return Work(lambda: self._answer(question))
+        return Work(lambda: self._answer(query))
 
     def close(self) -> None:
         """Let go of the files."""
         self._replica = None
 
-    def _answer(self, question: Callable[[Engine], Any]) -> Any:
+    def _answer(self, query: Query[A]) -> A:
         self._owner.demand()
         with self._lock:
             if self._replica is None:
                 raise QueueClosed("the queue is closed; connect again")
-            answer = self._replica.ask(partial(self._asked, question))
+            answer = self._replica.ask(query)
             self._warn(self._replica)
             return answer
 
@@ -47,10 +50,6 @@ class Follower:
             self._warned = True
             notices.warn(UnreadableMessages(f"Entries are missing: {replica.damage}"))
 
-    def _asked(self, question: Callable[[Engine], Any], engine: Engine) -> Any:
-        self.clock.not_before(engine.core.now_ms)
-        return question(engine)
-
     @property
     def secret(self) -> bytes:
         """What receipts are signed with: they are for those who may settle."""
@@ -59,4 +58,4 @@ class Follower:
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ReadOnly()
 
-    propose = send_row = receive = watch = seal = compact = _refuse
+    propose = send_row = receive = give_back = watch = seal = compact = _refuse

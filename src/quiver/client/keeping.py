@@ -4,8 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from quiver import limits
-from quiver.client.flows import Flow, Flows, listed
+from quiver.client.flows import Flows, listed
 from quiver.client.results import Leased
+from quiver.client.steps import Flow
 from quiver.errors import InvalidRequest, LimitExceeded, ReceiptError, ReceiptExpired
 
 HOLDING: Final = ("extend", "begin")  # actions after which a message is still leased

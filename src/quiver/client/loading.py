@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any
 
-from quiver.client.flows import Flow, Flows, sent_batch
+from quiver.client.flows import Flows, sent_batch
 from quiver.client.results import SentBatches
-from quiver.client.steps import Work
+from quiver.client.steps import Flow, Work, done
 from quiver.model.commands import Producer
-from quiver.model.replies import Durability, SentMany
+from quiver.model.replies import Durability
 
 
 def send_batches(
@@ -20,14 +20,14 @@ def send_batches(
     opened = yield from flows.open_producer(handle, name)
     stored, passed, count, duplicates = opened.sequence, 0, 0, 0
     waiting: Iterator[Any] = iter(batches)
-    while (messages := (yield Work(lambda: next(waiting, None)))) is not None:
-        batch = yield Work(partial(flows.batch_of, messages))
+    while (messages := (yield from done(Work(lambda: next(waiting, None))))) is not None:
+        batch = yield from done(Work(partial(flows.batch_of, messages)))
         known = min(max(stored - passed, 0), batch.num_rows)
         first, passed = passed + known, passed + batch.num_rows
         if known == batch.num_rows:
             continue
         producer = Producer(name, opened.epoch, first)
-        reply: SentMany = yield flows.send_packed(handle, batch.slice(known), given, producer)
+        reply = yield from done(flows.send_packed(handle, batch.slice(known), given, producer))
         sent = sent_batch(reply.answers[0], given)
         count, duplicates = count + sent.count, duplicates + sent.duplicates
     return SentBatches(count, duplicates, min(stored, passed), given)

@@ -5,14 +5,14 @@ from typing import Any
 
 from quiver import limits
 from quiver.client import arguments, losses
-from quiver.client.flows import Flow, Flows
+from quiver.client.flows import Flows
 from quiver.client.results import Record
-from quiver.client.steps import Work
+from quiver.client.steps import Flow, Work, done
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Commit, Heartbeat, Join, Leave
 from quiver.model.replies import Assigned
 from quiver.model.units import milliseconds
-from quiver.node.shard import TopicHandle
+from quiver.node.placing import TopicHandle
 
 
 class Membership:
@@ -78,9 +78,9 @@ class Membership:
             if page is not None:
                 # All of it, and only then go on: a commit settles everything before the position.
                 read = partial(page.records, self._topic.name, whole=True)
-                records_: list[Record] = yield Work(read)
+                records = yield from done(Work(read))
                 self._positions |= page.ahead
-                return records_
+                return records
             left_ms -= piece_ms
             if left_ms <= 0:
                 return []

@@ -12,11 +12,11 @@ from typing import Any, TypeAlias
 
 from quiver import limits
 from quiver.client import arguments
-from quiver.client.flows import Demand, Flow, Flows, Place
+from quiver.client.flows import Demand, Flows, Place
 from quiver.client.results import Record
 from quiver.client.scanning import Scan
 from quiver.client.sql import Evaluator, Sql, bounded, columns_of
-from quiver.client.steps import Pause, Work
+from quiver.client.steps import Flow, Pause, Work, done
 from quiver.core.delivery.offsets import merge
 from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.commands import Discard, Pick, Redrive
@@ -141,7 +141,7 @@ class Choice:
         """Refuse what is no condition, before anything moves; what is asked elsewhere is refused there."""
         condition = self._condition
         if condition is not None and not self._elsewhere:
-            yield Work(lambda: self._sql.check(condition))
+            yield from done(Work(lambda: self._sql.check(condition)))
 
     def of_next(self, scan: Scan) -> Flow[list[Place]]:
         """Those of the next page that are meant, oldest first."""

@@ -6,13 +6,14 @@ from typing import Any, Final
 from quiver import limits
 from quiver.batches.rows import Row
 from quiver.client import arguments
-from quiver.client.flows import Flow, Flows, sent_batch
+from quiver.client.flows import Flows, sent_batch
 from quiver.client.owner import Owner
+from quiver.client.steps import Flow
 from quiver.errors import OutcomeUnknown, ProducerFailed, QueueClosed, QuiverError
 from quiver.model.commands import UNNAMED, Producer
 from quiver.model.message import Message
 from quiver.model.replies import Durability, SentMany
-from quiver.node.shard import TopicHandle
+from quiver.node.placing import TopicHandle
 from quiver.node.tickets import Ticket
 
 REOPEN: Final = "Open another; under the same name, its `sequence` says what is stored"

@@ -6,10 +6,10 @@ from functools import partial
 import pyarrow as pa
 
 from quiver import limits
-from quiver.client.flows import Flow, Flows
+from quiver.client.flows import Flows
 from quiver.client.scanning import Scan
 from quiver.client.sql import SELECTED, Evaluator, Name, Place, Sql, bounded, columns_of, empty
-from quiver.client.steps import Work
+from quiver.client.steps import Flow, Work, done
 from quiver.errors import InvalidRequest, TopicNotFound
 
 LEDGER = "ledger"
@@ -26,7 +26,7 @@ def ask(
     bounded(query, "the query")
     sql = Evaluator() if sql is None else sql
     try:
-        names, given = yield Work(partial(sql.question, query))
+        names, given = yield from done(Work(partial(sql.question, query)))
         topics = yield from flows.topics()
         for parts in names:
             name = ".".join(parts)
@@ -39,8 +39,7 @@ def ask(
                     f"there is no topic {name!r} to ask about. A name with other characters than "
                     'letters, digits and _ goes into double quotes: from "orders-eu"'
                 )
-        answer: pa.Table = yield Work(partial(sql.answer, most))
-        return answer
+        return (yield from done(Work(partial(sql.answer, most))))
     finally:
         sql.close()
 
@@ -48,7 +47,7 @@ def ask(
 def _load(flows: Flows, sql: Sql, name: str, parts: Name) -> Flow[None]:
     if len(parts) > 2:
         raise InvalidRequest(f'topic {name} must be in double quotes here: "{name}"')
-    yield Work(lambda: sql.table(parts, SELECTED, empty()))
+    yield from done(Work(lambda: sql.table(parts, SELECTED, empty())))
     scan = Scan(flows, *(yield from flows.read_start(name)))
     while scan.more:
         page, pending = yield from scan.marked()
@@ -62,6 +61,6 @@ def _add(sql: Sql, pending: Container[Place], table: pa.Table) -> None:
 def _load_ledger(flows: Flows, sql: Sql) -> Flow[None]:
     """The one place where the name `ledger` gets a meaning, unless a topic has it."""
     reader: pa.RecordBatchReader = yield from flows.ledger_reader(None, None, None)
-    yield Work(lambda: sql.table((LEDGER,), "*", reader.schema.empty_table()))
-    while (batch := (yield Work(lambda: next(reader, None)))) is not None:
-        yield Work(partial(sql.rows, pa.Table.from_batches([batch])))
+    yield from done(Work(lambda: sql.table((LEDGER,), "*", reader.schema.empty_table())))
+    while (batch := (yield from done(Work(lambda: next(reader, None))))) is not None:
+        yield from done(Work(partial(sql.rows, pa.Table.from_batches([batch]))))

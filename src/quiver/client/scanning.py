@@ -6,8 +6,8 @@ from typing import TypeVar
 import pyarrow as pa
 
 from quiver import limits
-from quiver.client.flows import Flow, Flows, Page, Place
-from quiver.client.steps import Work
+from quiver.client.flows import Flows, Page, Place
+from quiver.client.steps import Flow, Work, done
 
 T = TypeVar("T")
 
@@ -58,11 +58,11 @@ class Scan:
     def marked(self) -> Flow[tuple[Page, set[Place]]]:
         """The next messages, and where the pending ones are: those that some group has not settled."""
 
-        page, waiting = yield from self._flows.read_marked(
+        page, pending = yield from self._flows.read_marked(
             self._number, self._positions, self._ends, self._messages
         )
         self._positions = {**self._positions, **page.ahead}
-        return page, set(waiting.places)
+        return page, pending
 
     def table(self, page: Page) -> Flow[pa.Table]:
         """A page as Arrow, with ids."""
@@ -75,8 +75,7 @@ class Scan:
             made: pa.Table = page.table()
             return made.num_rows, made.nbytes, take(made)
 
-        done: tuple[int, int, T] = yield Work(work)
-        messages, nbytes, found = done
+        messages, nbytes, found = yield from done(Work(work))
         self.saw(messages, nbytes)
         return found
 

@@ -16,7 +16,7 @@ from quiver.batches.rows import make_row
 from quiver.client import arguments
 from quiver.client.arguments import PositionLike
 from quiver.client.consuming import Consuming, Outage, limit_of
-from quiver.client.flows import Flow, Flows
+from quiver.client.flows import Flows
 from quiver.client.keeping import HOLDING, Kept, extend
 from quiver.client.outbox import Outbox, open_outbox
 from quiver.client.owner import Owner
@@ -25,7 +25,7 @@ from quiver.client.results import (
     Record,
 )
 from quiver.client.scanning import Scan
-from quiver.client.steps import Stopped
+from quiver.client.steps import Flow, Stopped
 from quiver.client.stock import GIVEN_UP, Stock
 from quiver.client.sync_verbs import Verbs
 from quiver.client.threads import run
@@ -271,13 +271,20 @@ class Queue(Verbs):
             partition: Its number, for one alone; None for all.
         """
         scan = Scan(self._flows, *run(self._flows.read_start(topic, start, offset, end, partition)))
-        return self._tables(scan)
+        return tables_of(scan)
 
-    def _tables(self, scan: Scan) -> Iterator[pa.Table]:
-        while scan.more:
-            table = run(scan.table(run(scan.page())))
-            if table.num_rows:
-                yield table
+
+def flows_of(queue: Queue) -> Flows:
+    """The flows that a queue drives, for what is built on them beside it."""
+    return queue._flows
+
+
+def tables_of(scan: Scan) -> Iterator[pa.Table]:
+    """What a scan finds, a page at a time."""
+    while scan.more:
+        table = run(scan.table(run(scan.page())))
+        if table.num_rows:
+            yield table
 
 
 class Producer:

@@ -1,10 +1,10 @@
 """Drives flows in an event loop: requests wait there, and reading and decoding happen in its threads."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from quiver.client.steps import Pause, Work
+from quiver.client.steps import Flow, Pause, Work
 from quiver.node.tickets import Ticket
 
 T = TypeVar("T")
@@ -23,7 +23,7 @@ async def finished(ticket: Ticket[Any]) -> None:
 
 
 async def run(
-    flow: Generator[Any, Any, T],
+    flow: Flow[T],
     work: Callable[[Callable[[], Any]], Awaitable[Any]] = asyncio.to_thread,
     wait: Callable[[Ticket[Any]], Awaitable[Any]] = finished,
 ) -> T:

@@ -1,16 +1,16 @@
 """Drives flows in the caller's thread."""
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from quiver.client.steps import Pause, Work
+from quiver.client.steps import Flow, Pause, Work
 from quiver.node.tickets import Ticket
 
 T = TypeVar("T")
 
 
-def run(flow: Generator[Any, Any, T], wait: Callable[[Ticket[Any]], Any] = Ticket.wait) -> T:
+def run(flow: Flow[T], wait: Callable[[Ticket[Any]], Any] = Ticket.wait) -> T:
     """Drive a flow in this thread."""
     answer: Any = None
     error: BaseException | None = None

@@ -7,8 +7,9 @@ import pyarrow as pa
 
 from quiver.batches.rows import make_row
 from quiver.client import arguments
-from quiver.client.flows import Flow, Flows
+from quiver.client.flows import Flows
 from quiver.client.results import Leased, SentBatch
+from quiver.client.steps import Flow
 from quiver.errors import InvalidRequest
 from quiver.model.message import Message
 from quiver.model.units import Duration

@@ -1,8 +1,9 @@
 """What the core answers. `index` and `row` say where in the log a message's bytes are."""
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
+from quiver.errors import AnotherRun
 from quiver.model.commands import Held
 
 Durability = Literal["memory", "disk"]
@@ -165,6 +166,29 @@ class Published:
     rows: int
     nbytes: int
     duplicate: bool = False
+
+
+class Application(NamedTuple):
+    """Who publishes staged batches: in which run, and what the last batch was."""
+
+    run: str
+    batch: int
+    rows: int
+    nbytes: int
+
+    def repeated(self, topic: str, name: str, batch: int, run: str) -> Published | None:
+        """What is told of a batch that the application has published before; None if it has not."""
+        if self.run != run:
+            raise AnotherRun(
+                f"application {name!r} has published to topic {topic!r} in run {self.run!r}, and this "
+                f"is run {run!r}, whose batches are numbered anew; go on with the checkpoint of the "
+                "other run, or choose another name for the application"
+            )
+        if batch > self.batch:
+            return None
+        if batch < self.batch:
+            return Published(0, 0, duplicate=True)
+        return Published(self.rows, self.nbytes, duplicate=True)
 
 
 @dataclass(frozen=True, slots=True)

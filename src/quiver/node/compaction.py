@@ -15,8 +15,9 @@ The thread works on one topic at a time and rests as long as it has worked.
 
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from threading import Event, Lock, Thread
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
 import pyarrow.compute as pc
@@ -28,10 +29,13 @@ from quiver.core.delivery.offsets import merge
 from quiver.core.delivery.topic import Topic
 from quiver.errors import QueueClosed, QuiverError
 from quiver.model.commands import Command, Compact, Pick, Range
+from quiver.model.queries import Query
 from quiver.model.replies import Slice
 from quiver.node.cache import BatchCache
 from quiver.node.engine import Engine, Source
 from quiver.node.tickets import Ticket
+
+A = TypeVar("A")
 
 NEVER: Final = 2**62  # more messages than a topic can have
 
@@ -39,7 +43,7 @@ NEVER: Final = 2**62  # more messages than a topic can have
 class Server(Protocol):
     """What it needs of a shard."""
 
-    def ask(self, question: Callable[[Engine], Any]) -> Ticket[Any]:
+    def ask(self, query: Query[A]) -> Ticket[A]:
         """Ask about the state."""
 
     def propose(self, command: Command) -> Ticket[Any]:
@@ -132,14 +136,36 @@ class Page(NamedTuple):
                 yield offset, key, length == 0, part.time_ms
 
 
-def read_page(
-    engine: Engine, topic: int, partition: int, start: int, end: int, cache: BatchCache
-) -> Page:
-    """The next messages of a partition."""
-    slices, ahead = engine.core.browse(
-        topic, {partition: start}, limits.COMPACT_PAGE_MESSAGES, ends={partition: end}
-    )
-    return Page(slices, engine.source(topic, slices, cache), ahead[partition])
+@dataclass(frozen=True, slots=True)
+class FindEnds(Query[list[int]]):
+    """Where the partitions of a topic end; none, if it is gone."""
+
+    topic: int
+
+
+def find_ends(engine: Engine, query: FindEnds, now_ms: int) -> list[int]:
+    """The answer to that."""
+    known = engine.core.topics.get(query.topic)
+    return [partition.end for partition in known.partitions] if known is not None else []
+
+
+@dataclass(frozen=True, slots=True)
+class ReadKeys(Query[Page]):
+    """The next messages of a partition. Of this process only: whoever asks has a cache for them."""
+
+    topic: int
+    partition: int
+    start: int
+    end: int
+    cache: BatchCache
+
+
+def read_keys(engine: Engine, query: ReadKeys, now_ms: int) -> Page:
+    """The answer to that."""
+    topic, at = query.topic, query.partition
+    most = limits.COMPACT_PAGE_MESSAGES
+    slices, ahead = engine.core.browse(topic, {at: query.start}, most, ends={at: query.end})
+    return Page(slices, engine.source(topic, slices, query.cache), ahead[at])
 
 
 class Result(NamedTuple):
@@ -161,7 +187,7 @@ class Pass:
     def run(self, topic: int, now_ms: int) -> Result:
         """Read all partitions and have dropped what is superseded."""
         self._cache = BatchCache(limits.COMPACT_CACHE_BYTES_MAX)  # nobody else's makes room
-        ends: list[int] = self._server.ask(lambda engine: _ends(engine.core, topic)).wait()
+        ends = self._server.ask(FindEnds(topic)).wait()
         dropped = 0
         again: list[int] = []
         for partition, end in enumerate(ends):
@@ -185,7 +211,8 @@ class Pass:
         position = 0
         while position < end:
             began = time.monotonic()
-            page = self._page(topic, partition, position, end)
+            query = ReadKeys(topic, partition, position, end, self._cache)
+            page = self._server.ask(query).wait()
             for row in page.rows():
                 scan.look(*row)
             position = page.ahead
@@ -194,22 +221,11 @@ class Pass:
         scan.finish()
         self._drop(scan, topic, partition, 1)
 
-    def _page(self, topic: int, partition: int, start: int, end: int) -> Page:
-        page: Page = self._server.ask(
-            lambda engine: read_page(engine, topic, partition, start, end, self._cache)
-        ).wait()
-        return page
-
     def _drop(self, scan: Scan, topic: int, partition: int, at_least: int) -> None:
         ranges = scan.take(at_least)
         if ranges:
             command = Compact(topic, (Pick(partition, ranges),))
             scan.dropped += self._server.propose(command).wait().count
-
-
-def _ends(core: Delivery, topic: int) -> list[int]:
-    known = core.topics.get(topic)
-    return [partition.end for partition in known.partitions] if known is not None else []
 
 
 class Compactor:

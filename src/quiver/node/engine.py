@@ -45,7 +45,6 @@ from quiver.model.commands import (
 )
 from quiver.model.replies import Outcome, Sealed, SealedFile, Slice
 from quiver.model.stats import StorageStats
-from quiver.model.topic import Compression
 from quiver.node.cache import BatchCache
 from quiver.node.clock import Jump
 from quiver.node.segments import Plan, Segment, Segments, Write
@@ -119,20 +118,6 @@ def without_gc() -> Iterator[None]:
     finally:
         if enabled:
             gc.enable()
-
-
-def encode(batch: pa.RecordBatch, compression: Compression | None) -> pa.Buffer:
-    """The bytes of a batch as an entry carries them, in memory of their own.
-
-    Arrow's allocator has that memory at hand; for `bytes` of this size the system would give new
-    pages each time, which costs more than all the copying.
-    """
-    header, payload = batch_codec.encode(batch, compression)
-    buffer = pa.allocate_buffer(len(header) + payload.size)
-    view = memoryview(buffer).cast("B")
-    view[: len(header)] = header
-    view[len(header) :] = memoryview(payload).cast("B")
-    return buffer
 
 
 Where: TypeAlias = pa.RecordBatch | Place | SegmentFile | list[SegmentFile] | StorageError

@@ -12,12 +12,17 @@ mean the same there.
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from hashlib import blake2b
 from typing import TypeVar
 
 from quiver import limits
 from quiver.errors import CorruptLog, Overloaded, StorageError
+from quiver.model.queries import Query
+from quiver.node.answers import answer
+from quiver.node.clock import Clock, SystemClock
 from quiver.node.engine import Engine, without_gc
 from quiver.storage import snapshot
+from quiver.storage.backup import Manifest, Needed
 from quiver.storage.files import Files
 from quiver.storage.mark import Mark
 
@@ -30,16 +35,39 @@ class Replica:
     `unowned` says whether nobody owns it, and sees to it that nobody does for the length of a block.
     """
 
-    def __init__(self, files: Files, unowned: Callable[[], AbstractContextManager[bool]]) -> None:
+    def __init__(
+        self,
+        files: Files,
+        unowned: Callable[[], AbstractContextManager[bool]],
+        clock: Clock | None = None,
+    ) -> None:
         self._files = files
         self._unowned = unowned
+        self._clock = clock or SystemClock()
         self._engine: Engine | None = None
         self._names: Sequence[str] = ()  # of the directory, when it was last looked at
         self._confirmed = 0
         self.damage: CorruptLog | None = None  # what hides entries that were on disk
 
-    def ask(self, question: Callable[[Engine], T]) -> T:
-        """The answer by the state of now; the question must not change it."""
+    def ask(self, query: Query[T]) -> T:
+        """The answer by the state of now."""
+
+        def ask(engine: Engine) -> T:
+            self._clock.not_before(engine.core.now_ms)
+            return answer(engine, query, self._clock.now_ms())
+
+        return self._look(ask)
+
+    def needed_files(self) -> tuple[Manifest, list[Needed]]:
+        """What a backup is of, and the files that hold it."""
+        return self._look(_needed)
+
+    @property
+    def directory(self) -> str:
+        """Where the files are."""
+        return self._files.path("")
+
+    def _look(self, question: Callable[[Engine], T]) -> T:
         problem: StorageError | None = None
         for _ in range(limits.REPLICA_TRIES_MAX):
             names = self._files.names()
@@ -86,6 +114,12 @@ class Replica:
                     engine.replay(engine.wal.follow(None))
                     engine.wal.settle()
                 self.damage = engine.wal.lost() if nobodys else None
+
+
+def _needed(engine: Engine) -> tuple[Manifest, list[Needed]]:
+    core = engine.core
+    queue = blake2b(core.secret, digest_size=16).hexdigest()
+    return Manifest(queue, core.index, core.now_ms, ()), engine.needed_files()
 
 
 def _newest(names: Sequence[str]) -> str | None:

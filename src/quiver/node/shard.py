@@ -14,47 +14,27 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from itertools import count
 from queue import Empty, SimpleQueue
 from threading import RLock, Thread
 from typing import Any, TypeVar
 
-import pyarrow as pa
-
 from quiver import limits
-from quiver.batches.attributes import attributes_of
-from quiver.batches.codec import BytesLike, encode_one
-from quiver.batches.keys import Partitioner
-from quiver.batches.rows import Row, pack
+from quiver.batches.codec import BytesLike
+from quiver.batches.rows import Row
 from quiver.errors import DiskFull, Overloaded, QueueClosed, QuiverError, ReadFailed, StorageFailed
-from quiver.model.commands import Command, Held, Receive, Run, Send, Settle, Tick
+from quiver.model.commands import Command, Held, Receive, Send, Settle, Tick
+from quiver.model.queries import Ability, Query, Watched
 from quiver.model.replies import Outcome, Placed, Received, SentMany
-from quiver.model.topic import TopicPolicy
+from quiver.node import answers
 from quiver.node.cache import BatchCache
 from quiver.node.clock import Clock
 from quiver.node.compaction import Compactor
-from quiver.node.engine import Engine, Proposal, Snapshot, Source, encode
+from quiver.node.engine import Engine, Proposal, Snapshot, Source
+from quiver.node.placing import TopicHandle, place_rows
 from quiver.node.tickets import Ticket
 from quiver.node.waiting import Dues, WaitingRoom
 
 T = TypeVar("T")
-
-
-class TopicHandle:
-    """What a sender must know of a topic."""
-
-    __slots__ = ("_turns", "name", "number", "partitioner", "policy")
-
-    def __init__(self, name: str, number: int, policy: TopicPolicy) -> None:
-        self.name = name
-        self.number = number
-        self.policy = policy
-        self.partitioner = Partitioner(policy)
-        self._turns = count()
-
-    def turn(self) -> int:
-        """A number that goes up by one for each message or batch without a key."""
-        return next(self._turns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +129,7 @@ class _Watch:
     With no answer it also says when it may have one by itself, `due_ms`.
     """
 
-    topic: int
-    question: Callable[[Engine, int], tuple[Any, int | None]]
+    query: Watched[Any]
     ticket: Ticket[Any]
     until_ms: int
     due_ms: int | None = None
@@ -158,14 +137,14 @@ class _Watch:
 
     @property
     def line(self) -> tuple[int, str | None]:
-        return self.topic, None
+        return self.query.topic, None
 
 
 @dataclass(slots=True)
 class _Ask:
     """A question about the state, answered between commits."""
 
-    question: Callable[[Engine], Any]
+    query: Query[Any]
     ticket: Ticket[Any]
     nbytes: int = 0
 
@@ -213,6 +192,8 @@ class _Round:
 class Shard:
     """Requests from any thread, served by one."""
 
+    abilities: frozenset[Ability] = frozenset({"write", "seal", "compact", "backup"})
+
     def __init__(self, engine: Engine, clock: Clock) -> None:
         clock.not_before(engine.core.now_ms)
         self.clock = clock
@@ -244,17 +225,28 @@ class Shard:
 
     # -- requests, from any thread -----------------------------------------------------------------
 
+    def now_ms(self) -> int:
+        """The time of the queue."""
+        return self.clock.now_ms()
+
+    @property
+    def directory(self) -> str:
+        """Where its files are."""
+        return self._engine.directory
+
     def propose(
         self,
         command: Command,
-        batch: pa.RecordBatch | None = None,
         encoded: BytesLike = b"",
         *,
         sync: bool = True,
     ) -> Ticket[Any]:
-        """Do a command; the ticket gets its reply."""
+        """Do a command; the ticket gets its reply.
+
+        Readers get the batch from the log: the sender may use the memory of his again.
+        """
         ticket: Ticket[Any] = Ticket()
-        self.submit(_Propose(Proposal(command, batch, encoded), ticket, sync))
+        self.submit(_Propose(Proposal(command, None, encoded), ticket, sync))
         return ticket
 
     def send_row(
@@ -274,15 +266,10 @@ class Shard:
         self.submit(_Receive(command, Proposal(command), ticket, until_ms, sync))
         return ticket
 
-    def watch(
-        self,
-        topic: int,
-        question: Callable[[Engine, int], tuple[T | None, int | None]],
-        wait_ms: int,
-    ) -> Ticket[T | None]:
-        """Ask for an answer, and when there may be one, until it is not None or the time is up."""
+    def watch(self, query: Watched[T], wait_ms: int) -> Ticket[T | None]:
+        """Ask until there is an answer, or None when the time is up."""
         ticket: Ticket[T | None] = Ticket()
-        self.submit(_Watch(topic, question, ticket, self.clock.now_ms() + wait_ms))
+        self.submit(_Watch(query, ticket, self.clock.now_ms() + wait_ms))
         return ticket
 
     def seal(self) -> Ticket[None]:
@@ -291,10 +278,10 @@ class Shard:
         self.submit(_Seal(ticket))
         return ticket
 
-    def ask(self, question: Callable[[Engine], T]) -> Ticket[T]:
-        """Ask about the state; the question must not change it."""
+    def ask(self, query: Query[T]) -> Ticket[T]:
+        """Ask about the state, between two commits."""
         ticket: Ticket[T] = Ticket()
-        self.submit(_Ask(question, ticket))
+        self.submit(_Ask(query, ticket))
         return ticket
 
     def compact(self, topic: int) -> Ticket[int]:
@@ -309,13 +296,12 @@ class Shard:
     def hasten(self) -> None:
         """From now on nobody waits: those who do are answered, with what there is for them."""
         self._hasty = True
+        self.submit(_Do(self._hurry))
 
-        def hurry(_: Engine) -> None:
-            for waiter in self._waiters:
-                waiter.until_ms = 0
-            self._waiters.tidy()
-
-        self.ask(hurry)
+    def _hurry(self) -> None:
+        for waiter in self._waiters:
+            waiter.until_ms = 0
+        self._waiters.tidy()
 
     def close(self) -> None:
         """Finish what was submitted, release everybody who waits, and end the thread."""
@@ -441,7 +427,7 @@ class Shard:
                 case _Receive() | _Watch():
                     self._try(request, round_, now_ms)
                 case _Ask():
-                    _resolve(request.ticket, request.question, self._engine)
+                    _resolve(request.ticket, request.query, self._engine, now_ms)
                 case _Seal():
                     self._seals.append(request)
                 case _Do():
@@ -497,7 +483,9 @@ class Shard:
     def _add_rows(self, requests: list[_SendRow], round_: _Round, now_ms: int) -> None:
         requests = _by_partition(requests)
         try:
-            proposal = _together(requests, now_ms)
+            topic, partitions = requests[0].topic, [request.partition for request in requests]
+            rows = [request.row for request in requests]
+            proposal = Proposal(*place_rows(topic, rows, partitions, now_ms))
         except Exception as error:  # noqa: BLE001  # theirs, and told to them
             for request in requests:
                 request.ticket.fail(error)
@@ -554,14 +542,14 @@ class Shard:
 
     def _try_watch(self, watch: _Watch, now_ms: int) -> None:
         try:
-            answer, watch.due_ms = watch.question(self._engine, now_ms)
+            found, watch.due_ms = answers.answer_watched(self._engine, watch.query, now_ms)
         except Exception as error:  # noqa: BLE001  # the asker's, and told to the asker
             watch.ticket.fail(error)
             return
-        if answer is None and self._may_wait(watch, now_ms):
+        if found is None and self._may_wait(watch, now_ms):
             self._park(watch)
         else:
-            watch.ticket.resolve(answer)
+            watch.ticket.resolve(found)
 
     def _granted(self, waiter: _Receive, outcome: Outcome, now_ms: int) -> None:
         reply = outcome.reply
@@ -755,38 +743,6 @@ def _by_partition(requests: list[_SendRow]) -> list[_SendRow]:
     return [request for together in found.values() for request in together]
 
 
-def _together(requests: list[_SendRow], now_ms: int) -> Proposal:
-    """One Send of many single messages to a topic, ordered by partition.
-
-    If a message may be refused by itself it is a request of its own. Otherwise all are one request
-    with a run for each partition: for a thousand messages the core has no more to do than for one,
-    and the log no more to keep.
-    """
-    topic = requests[0].topic
-    rows = [request.row for request in requests]
-    if len(rows) == 1 and _is_simple(rows[0], topic.policy):
-        command = Send(topic.number, (Run(requests[0].partition, 1, rows[0].nbytes),), (1,))
-        return Proposal(command, lambda: pack(rows, now_ms), encode_one(rows[0].body))
-    batch = pack(rows, now_ms)
-    runs: tuple[Run, ...]
-    if topic.policy.max_backlog is not None or any(row.dedup_id is not None for row in rows):
-        runs = tuple([Run(request.partition, 1, request.row.nbytes) for request in requests])
-        counts: tuple[int, ...] = (1,) * len(runs)
-    else:
-        sizes: dict[int, list[int]] = {}
-        for request in requests:
-            sizes.setdefault(request.partition, []).append(request.row.nbytes)
-        runs = tuple([Run(number, len(found), sum(found)) for number, found in sizes.items()])
-        counts = (len(runs),)
-    attributes = attributes_of(batch, keyed=topic.policy.keyed)
-    command = Send(topic.number, runs, counts, attributes)
-    return Proposal(command, batch, encode(batch, topic.policy.compression))
-
-
-def _is_simple(row: Row, policy: TopicPolicy) -> bool:
-    return row.plain and row.nbytes <= limits.ENVELOPE_BYTES_MAX and policy.compression is None
-
-
 def _answer(ticket: Ticket[Any]) -> Callable[[Outcome], None]:
     def answer(outcome: Outcome) -> None:
         if isinstance(outcome.reply, Exception):
@@ -797,8 +753,8 @@ def _answer(ticket: Ticket[Any]) -> Callable[[Outcome], None]:
     return answer
 
 
-def _resolve(ticket: Ticket[Any], question: Callable[[Engine], Any], engine: Engine) -> None:
+def _resolve(ticket: Ticket[Any], query: Query[Any], engine: Engine, now_ms: int) -> None:
     try:
-        ticket.resolve(question(engine))
+        ticket.resolve(answers.answer(engine, query, now_ms))
     except Exception as error:  # noqa: BLE001  # the asker's, and told to the asker
         ticket.fail(error)

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from quiver.client.aio import AsyncQueue
+from quiver.client.aio import AsyncQueue, flows_of
+from quiver.client.flows import Flows
 from quiver.server.auth import Guard
 from quiver.server.config import Config
 from quiver.server.metrics import Metrics
@@ -18,3 +19,8 @@ class Context:
     guard: Guard
     metrics: Metrics
     questions: Questions = field(default_factory=Questions)
+
+    @property
+    def flows(self) -> Flows:
+        """The verbs below the queue's, for what only a node needs."""
+        return flows_of(self.queue)

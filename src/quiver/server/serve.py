@@ -36,6 +36,7 @@ from quiver.errors import (
     StorageFailed,
     UnavailableError,
 )
+from quiver.model.queries import Ping
 from quiver.model.units import milliseconds
 from quiver.node.clock import Jump, told
 from quiver.node.shard import Shard
@@ -115,9 +116,9 @@ class Node:
                     accept_clock=self._accept_clock,
                 )
             )  # fmt: skip
-            assert isinstance(flows.shard, Shard)
-            self._shard = flows.shard
-            _tell_jump(flows.shard.jump)
+            assert isinstance(flows.broker, Shard)
+            self._shard = flows.broker
+            _tell_jump(flows.broker.jump)
             async with AsyncQueue(lambda: (flows, close)) as queue:
                 server = await self._listen(queue, listener)
                 tasks = [asyncio.create_task(duty) for duty in self._duties(watch)]
@@ -212,7 +213,7 @@ class Node:
             raise UnavailableError("the node is about to end")
         try:
             async with asyncio.timeout(limits.READY_SECONDS_MAX):
-                await finished(self._shard.ask(lambda engine: None))
+                await finished(self._shard.ask(Ping()))
         except TimeoutError:
             raise UnavailableError(
                 f"the queue has not answered for {limits.READY_SECONDS_MAX:g} seconds; its disk may be slow"

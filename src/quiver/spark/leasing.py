@@ -27,7 +27,8 @@ from pyspark.sql.streaming.datasource import (
 from quiver import limits
 from quiver.client.remote.address import is_address
 from quiver.client.results import DeliveryBatch, Lease
-from quiver.client.sync import Queue
+from quiver.client.sync import Queue, flows_of
+from quiver.client.threads import run
 from quiver.errors import InvalidRequest, QuiverError, ReceiptExpired, ReceiptInvalid
 from quiver.spark import connections, reading, rows
 from quiver.spark.options import Options
@@ -271,7 +272,11 @@ def leased(queue: Queue, options: Options, held: Mapping[str, Any]) -> DeliveryB
         int(partition): [(start, end) for start, end, _ in runs]
         for partition, runs in held["runs"].items()
     }
-    return DeliveryBatch(queue._settle_table, lease, pa.table({}), ranges)
+
+    def settle(*args: Any, **options: Any) -> None:
+        run(flows_of(queue).settle_table(*args, **options))
+
+    return DeliveryBatch(settle, lease, pa.table({}), ranges)
 
 
 def stretches(runs: Iterable[Run]) -> list[tuple[int, int]]:

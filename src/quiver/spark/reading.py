@@ -7,7 +7,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from quiver import notices
 from quiver.client.scanning import Scan
-from quiver.client.sync import Queue
+from quiver.client.sync import Queue, flows_of, tables_of
 from quiver.client.threads import run
 from quiver.errors import CorruptSegment, InvalidRequest, UnreadableMessages
 from quiver.spark import connections, rows, spans
@@ -78,14 +78,15 @@ def replay(options: Options, schema: pa.Schema, share: Share) -> Iterator[pa.Rec
 
 
 def _tables(queue: Queue, topic: str, number: int, span: Span) -> Iterator[pa.Table]:
+    flows = flows_of(queue)
     part, start, end = span
-    there, _, ends = run(queue._flows.read_start(topic, end=end, partition=part))
+    there, _, ends = run(flows.read_start(topic, end=end, partition=part))
     if there != number or ends[part] < end:
         raise InvalidRequest(
             f"topic {topic!r} was made anew, or put back from a copy, since this job was planned: run it "
             "again"
         )
-    return queue._tables(Scan(queue._flows, number, {part: start}, ends))
+    return tables_of(Scan(flows, number, {part: start}, ends))
 
 
 def whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
@@ -106,7 +107,7 @@ def whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 def found(queue: Queue, topic: str) -> tuple[int, Bounds]:
     """The number of a topic, and what it holds."""
-    number, starts, ends = run(queue._flows.read_start(topic))
+    number, starts, ends = run(flows_of(queue).read_start(topic))
     return number, {part: (starts[part], ends[part]) for part in starts}
 
 

@@ -10,6 +10,7 @@ from quiver.client.connect import open_flows
 from quiver.client.threads import run
 from quiver.errors import TopicNotFound
 from quiver.model.topic import TopicPolicy
+from tests.inside import Inside
 
 
 def test_who_asks_while_a_topic_is_deleted_does_not_keep_it(tmp_path: Path):
@@ -23,12 +24,12 @@ def test_who_asks_while_a_topic_is_deleted_does_not_keep_it(tmp_path: Path):
     try:
         run(flows.create_topic("t", TopicPolicy()))
         run(flows.handle("t"))
-        flows.shard.ask(block)
+        flows.broker.ask(Inside(block))
         assert busy.wait(10)
-        deleting = flows.delete_topic("t")
+        deleting: Any = flows.delete_topic("t")
         deleted = next(deleting)  # in the inbox, and so is the question behind it
         flows.forget("t")
-        asking = flows.handle("t")
+        asking: Any = flows.handle("t")
         asked = next(asking)
         go.set()  # both in one round: the question is answered first
         with pytest.raises(StopIteration):

@@ -15,6 +15,7 @@ from quiver.node.engine import Engine
 from quiver.node.shard import Shard
 from quiver.storage.files import DiskFiles
 from quiver.testing import VirtualClock
+from tests.inside import Inside
 
 TOPICS = ["a", "b", "c", "a.dlq"]
 STEPS = 150
@@ -32,7 +33,7 @@ def shard(tmp_path: Path, clock: VirtualClock) -> Iterator[Shard]:
         DiskFiles(tmp_path), now_ms=clock.now_ms(), secret=token_bytes(32), ledger_ms=10**9
     )
     made = Shard(engine, clock)
-    clock.when_advanced(lambda: made.ask(lambda engine: None).wait())
+    clock.when_advanced(lambda: made.ask(Inside(lambda engine: None)).wait())
     yield made
     made.close()
 
@@ -49,7 +50,7 @@ def remembered(shard: Shard) -> tuple[dict[int, int], dict[int, int]]:
             {topic: due for topic, due in found.items() if due is not None},
         )
 
-    return shard.ask(look).wait()
+    return shard.ask(Inside(look)).wait()
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -76,7 +77,7 @@ def test_it_remembers_what_it_would_find(shard: Shard, clock: VirtualClock, seed
                 case 7 if held:
                     queue.ack(held.pop())
                 case 8:
-                    number = shard.ask(lambda engine: dict(engine.core.names)).wait()[topic]
+                    number = shard.ask(Inside(lambda engine: dict(engine.core.names))).wait()[topic]
                     shard.receive(Receive(number, group, 1, 5_000), chance.choice([500, 60_000]))
                 case 9:
                     chance.choice([queue.pause, queue.resume])(topic, group)

@@ -7,6 +7,7 @@ import pytest
 
 import quiver
 from quiver.model.commands import Receive
+from tests.inside import Inside
 
 
 @pytest.fixture
@@ -29,8 +30,8 @@ def is_there_again(queue) -> None:
 
 
 def test_after_it_was_answered(queue):
-    shard = queue._flows.shard
-    number = shard.ask(lambda engine: engine.core.names["t"]).wait()
+    shard = queue._flows.broker
+    number = shard.ask(Inside(lambda engine: engine.core.names["t"])).wait()
     ticket = shard.receive(Receive(number, "g", 1, 60_000), 0)
     ticket.wait()
     ticket.abandoned = True
@@ -38,8 +39,8 @@ def test_after_it_was_answered(queue):
 
 
 def test_while_it_is_synced(queue, monkeypatch):
-    shard = queue._flows.shard
-    number = shard.ask(lambda engine: engine.core.names["t"]).wait()
+    shard = queue._flows.broker
+    number = shard.ask(Inside(lambda engine: engine.core.names["t"])).wait()
     reached, gone = threading.Event(), threading.Event()
     real = shard._engine.wal.sync
 

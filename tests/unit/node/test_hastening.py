@@ -7,6 +7,7 @@ import pytest
 
 import quiver
 from quiver.model.commands import Receive
+from tests.inside import Inside
 
 PATIENCE_SECONDS = 30
 WAIT_MS = 3_600_000
@@ -17,12 +18,12 @@ def shard(tmp_path: Path):
     with quiver.connect(tmp_path) as queue:
         queue.create_topic("t")
         queue.create_group("t", "known")
-        yield queue._flows.shard
+        yield queue._flows.broker
 
 
 @pytest.fixture
 def receive(shard):
-    number = shard.ask(lambda engine: engine.core.names["t"]).wait()
+    number = shard.ask(Inside(lambda engine: engine.core.names["t"])).wait()
     return lambda group: shard.receive(Receive(number, group, 1, 60_000), WAIT_MS)
 
 
@@ -34,7 +35,7 @@ def is_answered_empty(ticket) -> bool:
 
 def test_who_waits(shard, receive):
     ticket = receive("known")
-    shard.ask(lambda _: None).wait()
+    shard.ask(Inside(lambda _: None)).wait()
     assert not ticket.done
     shard.hasten()
     assert is_answered_empty(ticket)
@@ -43,7 +44,7 @@ def test_who_waits(shard, receive):
 @pytest.mark.parametrize("group", ["known", "new"])  # for a new one there is a commit
 def test_who_comes_in_the_same_round(shard, receive, group):
     met = Barrier(2, timeout=PATIENCE_SECONDS)
-    shard.ask(lambda _: (met.wait(), met.wait()))
+    shard.ask(Inside(lambda _: (met.wait(), met.wait())))
     met.wait()  # it is busy until we meet again
     ticket = receive(group)
     shard.hasten()

@@ -15,6 +15,7 @@ from quiver.node.shard import Grant, Shard
 from quiver.node.tickets import Ticket
 from quiver.storage.files import DiskFiles
 from quiver.testing import VirtualClock
+from tests.inside import Inside
 
 OWN_SECONDS = limits.RESERVED_MS_MIN / 1000
 AGAIN_SECONDS = limits.STOLEN_MS_MIN / 1000
@@ -39,7 +40,7 @@ class Node:
         self.topic = self.ask(lambda engine: engine.core.names["t"])
 
     def ask(self, question: Any) -> Any:
-        return self.shard.ask(question).wait()
+        return self.shard.ask(Inside(question)).wait()
 
     def settle_down(self) -> None:
         """Return when all that is due has been done."""

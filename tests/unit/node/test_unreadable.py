@@ -20,6 +20,7 @@ from quiver.node.shard import Shard
 from quiver.storage.doctor import inspect
 from quiver.testing import MemoryFiles, VirtualClock
 from tests.contract.verbs import bodies
+from tests.inside import Inside
 
 BODIES = [b"%d" % at * 100 for at in range(6)]
 
@@ -37,7 +38,7 @@ class World:
         engine.cache = BatchCache(0)
         self.engine = engine
         self.shard = Shard(engine, self.clock)
-        self.clock.when_advanced(lambda: self.shard.ask(lambda _: None).wait())
+        self.clock.when_advanced(lambda: self.shard.ask(Inside(lambda _: None)).wait())
         self.queue = Queue(Flows(self.shard, "disk"), self.shard.close)
 
     def fail(self, beginning: str) -> None:
@@ -64,7 +65,7 @@ def send(world: World, *, sealed: bool) -> str:
         world.queue.seal()
         world.queue.send_batch("t", BODIES[3:])
         return "t@"
-    world.shard.ask(lambda engine: engine.wal.roll()).wait()
+    world.shard.ask(Inside(lambda engine: engine.wal.roll())).wait()
     world.queue.send_batch("t", BODIES[3:])
     return min(name for name in world.files.names() if name.startswith("wal-"))
 
@@ -120,7 +121,7 @@ def test_sealing_leaves_the_file_where_it_is_and_moves_it_as_soon_as_it_can_be_r
     world.queue.seal()
     assert before not in world.files.names(), "it was not remembered as damaged"
     assert bodies(world.queue.read("t")) == BODIES
-    world.shard.ask(lambda engine: engine.core.check()).wait()
+    world.shard.ask(Inside(lambda engine: engine.core.check())).wait()
 
 
 @pytest.mark.parametrize("which", ["wal-", "snapshot-", "confirmed"])
@@ -133,7 +134,7 @@ def test_opening_says_so_changes_nothing_and_a_later_one_succeeds(world, which):
         world.open()
     replica = Replica(world.files, lambda: None)  # type: ignore[arg-type, return-value]
     with pytest.raises(quiver.ReadFailed, match=which):
-        replica.ask(lambda engine: engine.core.index)
+        replica.ask(Inside(lambda engine: engine.core.index))
     world.heal()
     assert contents(world.files) == before
     world.open()

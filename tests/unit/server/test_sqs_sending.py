@@ -14,6 +14,7 @@ from quiver.server.config import Sqs
 from quiver.server.sqs.queues import Queue
 from quiver.server.sqs.sending import Parcel, _send
 from quiver.server.sqs.shapes import Sendable
+from tests.inside import Inside
 
 
 def test_each_message_is_told_whether_it_is_stored(tmp_path: Path, monkeypatch):
@@ -41,7 +42,7 @@ def test_each_message_is_told_whether_it_is_stored(tmp_path: Path, monkeypatch):
     try:
         run(flows.create_topic("t", TopicPolicy()))
         run(flows.handle("t"))
-        flows.shard.ask(block)
+        flows.broker.ask(Inside(block))
         assert busy.wait(10)
         monkeypatch.setattr(limits, "PENDING_REQUESTS_MAX", 1)
         first, *others = asyncio.run(send())

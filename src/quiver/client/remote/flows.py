@@ -21,7 +21,6 @@ from quiver.batches.rows import Row, pack
 from quiver.client import arguments
 from quiver.client.flows import (
     Demand,
-    Flow,
     Flows,
     Page,
     Place,
@@ -40,7 +39,7 @@ from quiver.client.remote import tables, wire
 from quiver.client.remote.deadlines import Deadlines, doubt_table, learn_table
 from quiver.client.remote.link import UNSURE, Link, Reply, Request
 from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch, Staged
-from quiver.client.steps import Work
+from quiver.client.steps import Flow, Work
 from quiver.core.delivery.offsets import merge
 from quiver.errors import (
     BehindRetention,
@@ -77,9 +76,9 @@ from quiver.model.replies import Sent as SentReply
 from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy, argument_of
 from quiver.model.units import EPOCH, milliseconds
+from quiver.node.placing import TopicHandle
 from quiver.node.receipts import Receipt, parse
 from quiver.node.receipts import text as receipt_text
-from quiver.node.shard import TopicHandle
 from quiver.node.tickets import Ticket
 
 T = TypeVar("T")

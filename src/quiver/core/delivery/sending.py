@@ -3,11 +3,11 @@
 from quiver import limits
 from quiver.core.delivery.extents import Columns
 from quiver.core.delivery.partition import Partition
-from quiver.core.delivery.topic import Application, Topic
-from quiver.errors import AnotherRun, InvalidRequest, LimitExceeded, ProducerFenced, QueueFull
+from quiver.core.delivery.topic import Topic
+from quiver.errors import InvalidRequest, LimitExceeded, ProducerFenced, QueueFull
 from quiver.model.commands import UNNAMED, Producer, Publish, Run, Send
 from quiver.model.ledger import Event
-from quiver.model.replies import Placed, Published, Sent
+from quiver.model.replies import Application, Placed, Published, Sent
 
 
 def check(topic: Topic, command: Send, rows: int, row: int, now_ms: int, before: int = 0) -> int:
@@ -157,20 +157,11 @@ def _forget(topic: Topic, now_ms: int) -> None:
 
 def published(topic: Topic, command: Publish) -> Published | None:
     """What is told of a batch that was published before; None if it was not."""
-    known = topic.applications.get(command.application)
+    name = command.application
+    known = topic.applications.get(name)
     if known is None:
         return None
-    if known.run != command.run:
-        raise AnotherRun(
-            f"application {command.application!r} has published to topic {topic.name!r} in run "
-            f"{known.run!r}, and this is run {command.run!r}, whose batches are numbered anew; go on "
-            "with the checkpoint of the other run, or choose another name for the application"
-        )
-    if command.batch > known.batch:
-        return None
-    if command.batch < known.batch:
-        return Published(0, 0, duplicate=True)
-    return Published(known.rows, known.nbytes, duplicate=True)
+    return known.repeated(topic.name, name, command.batch, command.run)
 
 
 def check_published(topic: Topic, staged: Topic, command: Publish, rows: int) -> None:

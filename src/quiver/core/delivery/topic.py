@@ -2,7 +2,7 @@
 
 from dataclasses import astuple, fields
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from quiver.core.delivery.ledger import Ledger, NoLedger
 from quiver.core.delivery.members import Members
@@ -12,7 +12,7 @@ from quiver.core.delivery.view import View, make_view
 from quiver.errors import GroupNotFound
 from quiver.model.commands import Position
 from quiver.model.ledger import Event
-from quiver.model.replies import Placed
+from quiver.model.replies import Application, Placed
 from quiver.model.stats import GroupStats, TopicStats
 from quiver.model.topic import Guarantee, Retention, Retry, TopicPolicy
 
@@ -94,15 +94,6 @@ class Producer:
         """A newer epoch fences older ones."""
         self.epoch = epoch
         self.sequence = sequence
-
-
-class Application(NamedTuple):
-    """Who publishes staged batches: in which run, and what the last batch was."""
-
-    run: str
-    batch: int
-    rows: int
-    nbytes: int
 
 
 class Topic:

@@ -38,7 +38,7 @@ class Call:
     @property
     def flows(self) -> Flows:
         """The verbs below the queue's, for what only a node needs."""
-        return self.context.queue._flows
+        return self.context.flows
 
     @contextmanager
     def waiting(self, wait: float | str) -> Iterator[None]:

@@ -8,9 +8,10 @@ from typing import Any
 from quiver import limits
 from quiver.batches.output import table
 from quiver.client import arguments, moving
-from quiver.client.flows import Flow, Place, StoredPage
+from quiver.client.flows import Place, StoredPage
 from quiver.client.remote import wire
 from quiver.client.sql import Sql
+from quiver.client.steps import Flow
 from quiver.client.tasks import run
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Commit, Discard, Heartbeat, Join, Leave, Pick, Redrive

@@ -7,10 +7,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quiver import limits
-from quiver.client.flows import Flow, untold
+from quiver.client.flows import untold
 from quiver.client.questions import ask
 from quiver.client.remote import wire
 from quiver.client.sql import Sql
+from quiver.client.steps import Flow
 from quiver.errors import InvalidRequest, LimitExceeded
 from quiver.model.topic import staged_for
 from quiver.server.api.endpoint import Call, Stream, written

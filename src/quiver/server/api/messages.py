@@ -19,7 +19,6 @@ from quiver.batches.output import Piece, table
 from quiver.batches.rows import Row, as_json, make_row
 from quiver.client import arguments
 from quiver.client.flows import (
-    Flow,
     StoredPage,
     deliveries,
     expired,
@@ -29,7 +28,7 @@ from quiver.client.flows import (
 )
 from quiver.client.remote import wire
 from quiver.client.results import AsyncDelivery, Lease, Record, Sent, SentBatch, Staged
-from quiver.client.steps import Work
+from quiver.client.steps import Flow, Work, done
 from quiver.client.tasks import run
 from quiver.errors import InvalidRequest, Overloaded, TopicNotFound
 from quiver.model.commands import Producer, Settle
@@ -89,8 +88,10 @@ def _send_packed(
         if batch.nbytes < limits.INLINE_BYTES_MAX:
             ticket = flows.send_packed(handle, batch, durability, producer)
         else:
-            ticket = yield Work(lambda: flows.send_packed(handle, batch, durability, producer))
-        reply: SentMany = yield ticket
+            ticket = yield from done(
+                Work(lambda: flows.send_packed(handle, batch, durability, producer))
+            )
+        reply = yield from done(ticket)
         return reply
 
     try:
@@ -388,8 +389,7 @@ def _page(call: Call, cursor: wire.Cursor, limit: int, *, pending: bool) -> Flow
         cursor.topic, cursor.positions, cursor.ends, pending=pending, limit=limit
     )
     assert isinstance(page, StoredPage), "a node's own pages are"
-    made: Some = yield Work(lambda: some(page, page.source.readable(some=False)))
-    return made
+    return (yield from done(Work(lambda: some(page, page.source.readable(some=False)))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
                 if isinstance(error, StorageFailed):
                     raise  # the whole node must know
                 answer = _problem(error)
-        answer.headers[wire.TIME_HEADER] = str(context.queue._flows.now_ms())
+        answer.headers[wire.TIME_HEADER] = str(context.flows.now_ms())
         if warned:
             answer.headers[wire.WARNINGS_HEADER] = _warnings(warned)
         seconds = time.perf_counter() - started

@@ -15,8 +15,8 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 
 from quiver import limits
-from quiver.client.flows import Flow
 from quiver.client.sql import Name, Place, Sql, demand_duckdb
+from quiver.client.steps import Flow
 from quiver.client.tasks import run
 from quiver.errors import (
     InvalidRequest,

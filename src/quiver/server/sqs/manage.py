@@ -11,9 +11,10 @@ import msgspec
 from quiver import limits
 from quiver.client.tasks import run
 from quiver.errors import TopicExists, TopicNotFound
+from quiver.model.queries import ListTopics
 from quiver.model.stats import TopicStats
 from quiver.model.topic import TopicPolicy
-from quiver.node.shard import TopicHandle
+from quiver.node.placing import TopicHandle
 from quiver.server.sqs import queues, shapes
 from quiver.server.sqs.faults import (
     Fault,
@@ -142,17 +143,9 @@ async def list_dead_letter_source_queues(
 
 async def sources(call: Call, name: str) -> list[str]:
     """The queues that have this one for their dead letters."""
-    found: list[str] = await run(
-        call.service.flows.asked(
-            lambda engine: sorted(
-                topic.name
-                for topic in engine.core.topics.values()
-                if topic.policy.dead_letter == name
-                or (topic.name == name and queues.OWN in topic.policy.labels)
-            )
-        )
-    )
-    return found
+    found = await run(call.service.flows.ask(ListTopics(dead_letter=name)))
+    own = queues.OWN in (await call.service.handle(name)).policy.labels
+    return sorted([*found, name]) if own else found
 
 
 def _page(

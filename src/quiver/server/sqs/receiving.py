@@ -6,13 +6,15 @@ from time import monotonic
 from typing import Any, Final
 
 from quiver import limits
-from quiver.client.flows import Flow, deliveries
+from quiver.client.flows import deliveries
 from quiver.client.results import AsyncDelivery, Lease
+from quiver.client.steps import Flow, done
 from quiver.client.tasks import run
 from quiver.errors import Overloaded, ReceiptError, ReceiptExpired
-from quiver.node.engine import Engine
+from quiver.model.queries import CountInFlight
+from quiver.node.placing import TopicHandle
 from quiver.node.receipts import seal, unseal
-from quiver.node.shard import Grant, TopicHandle
+from quiver.node.shard import Grant
 from quiver.server.requests import until_gone
 from quiver.server.sqs import messages, queues, shapes
 from quiver.server.sqs.faults import NOT_FOR_TYPE, Fault, invalid, over_limit, unknown_attribute
@@ -141,13 +143,8 @@ def _room(call: Call, handle: TopicHandle, patience: int) -> Flow[int]:
     most, known = call.bounds.in_flight_messages, call.service.in_flight
     held = known.get(handle.number)
     if held is None or held >= most:
-
-        def ask(engine: Engine, now_ms: int) -> tuple[int | None, int]:
-            held = engine.core.in_flight(handle.number, queues.GROUP)
-            return held if held < most else None, now_ms + limits.SQS_ROOM_MS
-
-        shard = call.service.flows.shard
-        held = yield shard.watch(handle.number, ask, patience * 1000)
+        query = CountInFlight(handle.number, queues.GROUP, most)
+        held = yield from done(call.service.flows.broker.watch(query, patience * 1000))
         known.put(handle.number, most if held is None else held)
     return 0 if held is None else most - held
 
@@ -166,7 +163,7 @@ def _message(
         attributes[messages.ENCODING] = shapes.Attribute(data_type="String", string_value="base64")
     found: Output = {
         "MessageId": call.service.message_id(*one.place),
-        "ReceiptHandle": seal(one.receipt, call.service.flows.shard.secret),
+        "ReceiptHandle": seal(one.receipt, call.service.flows.secret),
         "MD5OfBody": messages.digest(text.encode()),
         "Body": text,
     }
@@ -228,7 +225,7 @@ async def _again(
     if known is None:
         return None
     if visibility:
-        receipts = [unseal(text, service.flows.shard.secret) for text in known.handles]
+        receipts = [unseal(text, service.flows.secret) for text in known.handles]
         try:
             await run(service.flows.settle("extend", receipts, lease=visibility))
         except ReceiptError:

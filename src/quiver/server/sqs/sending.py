@@ -7,7 +7,7 @@ from typing import Final
 from quiver.batches.rows import Row, make_row
 from quiver.client.tasks import finished
 from quiver.errors import Overloaded, QuiverError, TopicNotFound
-from quiver.node.shard import TopicHandle
+from quiver.node.placing import TopicHandle
 from quiver.server.sqs import faults, messages, shapes
 from quiver.server.sqs.batching import Results, entries_of
 from quiver.server.sqs.faults import NOT_FOR_TYPE, Fault, invalid, invalid_parameter, missing
@@ -123,7 +123,7 @@ async def _send(
     """Store messages, all in one commit if nobody else is in between; each has its own answer."""
     flows = call.service.flows
     sync = flows.durability == "disk"
-    tickets = [flows.shard.send_row(handle, parcel.row, sync=sync) for parcel in parcels]
+    tickets = [flows.broker.send_row(handle, parcel.row, sync=sync) for parcel in parcels]
     for ticket in tickets:
         try:
             ticket.submit()

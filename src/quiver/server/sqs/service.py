@@ -15,7 +15,7 @@ from quiver.client.flows import Flows
 from quiver.client.tasks import run
 from quiver.errors import InvalidRequest, TopicNotFound
 from quiver.model.ids import uuid_text
-from quiver.node.shard import TopicHandle
+from quiver.node.placing import TopicHandle
 from quiver.server.auth import Principal, Verb
 from quiver.server.config import Sqs
 from quiver.server.context import Context
@@ -109,7 +109,7 @@ class Service:
     @property
     def flows(self) -> Flows:
         """Its verbs, for those that need more than an answer."""
-        return self.context.queue._flows
+        return self.context.flows
 
     def now_ms(self) -> int:
         """The log's time."""
@@ -118,7 +118,7 @@ class Service:
     def message_id(self, index: int, row: int) -> str:
         """A UUID that `trace` takes, and that no other directory gives to a message."""
         if self._mark is None:
-            secret = self.flows.shard.secret
+            secret = self.flows.secret
             self._mark = int.from_bytes(blake2b(secret, digest_size=4, person=b"sqs").digest())
         return uuid_text(index, row, self._mark)
 

@@ -5,13 +5,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from quiver.client.tasks import run
-from quiver.core.delivery.view import View
 from quiver.errors import ReceiptError, ReceiptExpired
 from quiver.model.commands import Held, Settle
-from quiver.node.engine import Engine
+from quiver.model.queries import FindHolding, Holding
+from quiver.node.placing import TopicHandle
 from quiver.node.receipts import Receipt, unseal, verify
-from quiver.node.shard import TopicHandle
-from quiver.server.sqs import queues, shapes
+from quiver.server.sqs import shapes
 from quiver.server.sqs.batching import Results, entries_of
 from quiver.server.sqs.faults import Fault, bad_receipt, invalid, missing
 from quiver.server.sqs.service import Call
@@ -21,7 +20,7 @@ from quiver.server.sqs.shapes import Output
 def _receipt(call: Call, handle: TopicHandle, text: str | None) -> Receipt:
     if not text:
         raise missing("ReceiptHandle")
-    secret = call.service.flows.shard.secret
+    secret = call.service.flows.secret
     try:
         receipt = verify(unseal(text, secret), secret)
     except ReceiptError:
@@ -70,7 +69,7 @@ async def _delete(
     late = [(text, receipts[text]) for text in await _settle(call, "ack", list(receipts))]
     if call.service.look(handle).fifo:
         for text, receipt in late:
-            if await _waits(call, receipt):  # else it was deleted before
+            if (await _holding(call, receipt)).pending:  # else it was deleted before
                 refused[text] = invalid(text, "ReceiptHandle", "The receipt handle has expired.")
     elif late:
         (group,) = {receipt.group for _, receipt in late}
@@ -85,7 +84,7 @@ async def _delete(
 async def _settle(call: Call, action: Any, texts: list[str], **options: Any) -> Sequence[str]:
     """Settle by handles; those that have expired."""
     flows = call.service.flows
-    handles = {unseal(text, flows.shard.secret): text for text in texts}
+    handles = {unseal(text, flows.secret): text for text in texts}
     try:
         await run(flows.settle(action, list(handles), **options))
     except ReceiptExpired as expired:
@@ -93,36 +92,10 @@ async def _settle(call: Call, action: Any, texts: list[str], **options: Any) -> 
     return ()
 
 
-async def _waits(call: Call, receipt: Receipt) -> bool:
-    """Whether a message is not deleted."""
-
-    def ask(engine: Engine) -> bool:
-        view = _view(engine, receipt)
-        return view is not None and receipt.offset not in view.settled
-
-    return await run(call.service.flows.asked(ask))
-
-
-async def _holder(call: Call, receipt: Receipt) -> int | None:
-    """The epoch of the lease that a message is under now, whoever has it."""
-
-    def ask(engine: Engine) -> int | None:
-        view = _view(engine, receipt)
-        for lease in () if view is None else reversed(view.leases.values()):
-            for start, end, *_ in lease.held:
-                if start <= receipt.offset < end:
-                    return lease.epoch
-        return None
-
-    return await run(call.service.flows.asked(ask))
-
-
-def _view(engine: Engine, receipt: Receipt) -> View | None:
-    topic = engine.core.topics.get(receipt.topic)
-    group = topic.groups.get(queues.GROUP) if topic is not None else None
-    if group is None or group.number != receipt.group:
-        return None
-    return group.views[receipt.partition]
+async def _holding(call: Call, receipt: Receipt) -> Holding:
+    """Whether a message is not deleted, and the lease that it is under now, whoever has it."""
+    query = FindHolding(receipt.topic, receipt.group, receipt.partition, receipt.offset)
+    return await run(call.service.flows.ask(query))
 
 
 async def change_message_visibility(call: Call, request: shapes.ChangeMessageVisibility) -> None:
@@ -183,18 +156,18 @@ async def _change_late(
 
     A lease that ends in between ends as if it had not been changed. A message that is visible stays so.
     """
-    if not await _waits(call, receipt):
+    holding = await _holding(call, receipt)
+    if not holding.pending:
         raise invalid(
             text, "ReceiptHandle",
             "Message does not exist or is not available for visibility timeout change.",
         )  # fmt: skip
     if call.service.look(handle).fifo:
         return
-    epoch = await _holder(call, receipt)
-    if epoch is None:
+    if holding.epoch is None:
         return
     flows = call.service.flows
-    place = {(receipt.partition, epoch): [(receipt.offset, receipt.offset + 1)]}
+    place = {(receipt.partition, holding.epoch): [(receipt.offset, receipt.offset + 1)]}
     if seconds:
         command = flows.settle_command("extend", receipt[:2], place, None, seconds, "")
     else:

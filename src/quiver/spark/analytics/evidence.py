@@ -16,13 +16,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from quiver.client.sync import Queue, flows_of
 from quiver.errors import TopicNotFound
 from quiver.spark.analytics import pieces
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from quiver.client.sync import Queue
     from quiver.model.stats import TopicStats
     from quiver.model.topic import TopicPolicy
 
@@ -59,7 +59,7 @@ class Evidence:
         return pieces.cut(self.happened).localCheckpoint()
 
 
-def gather(spark: "SparkSession", queue: "Queue", into: Path) -> Evidence:
+def gather(spark: "SparkSession", queue: Queue, into: Path) -> Evidence:
     """Copy what is needed of a queue to the directory `into`, which all of Spark's processes can read."""
     last, when = _copy_ledger(queue, into / "ledger-1.parquet", 0, None)
     policies, stats = {}, {}
@@ -74,13 +74,13 @@ def gather(spark: "SparkSession", queue: "Queue", into: Path) -> Evidence:
         spark.read.parquet(str(into / "messages.parquet")),
         policies,
         stats,
-        datetime.fromtimestamp(queue._flows.now_ms() / 1000, UTC),
+        datetime.fromtimestamp(flows_of(queue).now_ms() / 1000, UTC),
         last,
     )
 
 
 def _copy_ledger(
-    queue: "Queue", path: Path, after: int, start: datetime | None
+    queue: Queue, path: Path, after: int, start: datetime | None
 ) -> tuple[int, datetime | None]:
     """Copy the rows of entries behind `after`; return the last entry and its time."""
     reader = queue.ledger_reader(start=start)
@@ -96,7 +96,7 @@ def _copy_ledger(
     return after, when
 
 
-def _copy_messages(queue: "Queue", topic: str, writer: pq.ParquetWriter) -> None:
+def _copy_messages(queue: Queue, topic: str, writer: pq.ParquetWriter) -> None:
     """Copy which messages a topic has."""
     for table in queue.read_arrow(topic):
         columns = {
