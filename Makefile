@@ -45,12 +45,13 @@ fmt: $(STAMP)  ## format the code, fix what can be fixed safely, generate what i
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/python tools/faces.py
 
-lint: $(STAMP)  ## ruff, formatting, types, imports, generated code
+lint: $(STAMP)  ## ruff, formatting, types, imports, generated code, and that only values cross the seams
 	$(BIN)/ruff check $(CODE)
 	$(BIN)/ruff format --check $(CODE)
 	$(BIN)/mypy $(CODE)
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/python tools/faces.py --check
+	$(BIN)/python tools/seam.py src/quiver
 
 compiled: $(STAMP)
 	@$(BIN)/python -m compileall -q src tests  # once, not by each of the processes that tests start
