@@ -275,7 +275,7 @@ class Flows:
         if ability not in able:
             if "write" not in able:
                 raise ReadOnly()
-            raise InvalidRequest(f"{self.place} cannot {ability}")
+            raise InvalidRequest(f"the queue in {self.place} cannot {ability}")
 
     def handle(self, topic: str) -> Flow[TopicHandle]:
         """What a sender must know of a topic, asked once."""

@@ -23,7 +23,7 @@ from quiver.batches.codec import BytesLike
 from quiver.batches.rows import Row
 from quiver.errors import DiskFull, Overloaded, QueueClosed, QuiverError, ReadFailed, StorageFailed
 from quiver.model.commands import Command, Held, Receive, Send, Settle, Tick
-from quiver.model.queries import Ability, Query, Watched
+from quiver.model.queries import Ability, Bodies, Query, Watched
 from quiver.model.replies import Outcome, Placed, Received, SentMany
 from quiver.node import answers
 from quiver.node.cache import BatchCache
@@ -42,7 +42,7 @@ class Grant:
     """What a receive got, and where its batches are."""
 
     received: Received
-    source: Source
+    source: Bodies
 
 
 @dataclass(slots=True)
