@@ -8,7 +8,7 @@ import pytest
 from quiver.client.broker import Broker
 from quiver.client.connect import open_flows
 from quiver.client.following import Follower
-from quiver.client.sync import run
+from quiver.client.threads import run
 from quiver.errors import InvalidRequest, ReadOnly
 from quiver.model.topic import Retention, TopicPolicy
 from quiver.node.shard import Shard
