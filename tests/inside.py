@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from quiver.model.queries import Query
+from quiver.model.queries import Query, Watched
 from quiver.node import answers
 from quiver.node.engine import Engine
 
@@ -16,4 +16,15 @@ class Inside(Query[Any]):
     look: Callable[[Engine], Any]
 
 
+@dataclass(frozen=True)
+class WatchInside(Watched[Any]):
+    """The same until the function has an answer: it says, too, when it may have one by itself."""
+
+    topic: int
+    look: Callable[[Engine, int], tuple[Any, int | None]]
+
+
 cast(dict[Any, Any], answers.ANSWERS)[Inside] = lambda engine, query, now_ms: query.look(engine)
+cast(dict[Any, Any], answers.WATCHED_ANSWERS)[WatchInside] = lambda engine, query, now_ms: (
+    query.look(engine, now_ms)
+)

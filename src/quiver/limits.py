@@ -105,9 +105,7 @@ BACKUP_TRIES_MAX: Final = (
 BACKUP_STEP_BYTES: Final = MIB  # read and written at once by a backup
 CHORES_SECONDS: Final = 60  # how late an idle topic may let go of what is too old
 FULL_DISK_PAUSE_MS: Final = 1_000  # between attempts to log what is due when the disk has no room
-PATIENCE_SECONDS_MAX: Final = (
-    3_600  # the longest sleep of an idle shard; timers overflow far beyond
-)
+SLEEP_SECONDS_MAX: Final = 3_600  # the longest sleep of an idle shard; timers overflow far beyond
 CACHE_BYTES_MAX: Final = 64 * MIB  # decoded batches kept for readers
 SERVED_CACHE_BYTES_MAX: Final = 128 * MIB  # the same of `quiver serve`, whose readers are many
 CACHED_BATCH_BYTES: Final = 2 * KIB  # what each of them takes besides its messages (measured)

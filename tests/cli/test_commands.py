@@ -561,7 +561,7 @@ def test_the_doctor_and_later_commands_know_the_files_of_the_ledger(story):
     engine = Engine.open(files, now_ms=0, secret=b"")
     made = engine.begin_snapshot(0)
     made.save()
-    engine.finish_snapshot(made)
+    engine.snapshots.finish(made)
     engine.close()
     report = story.json("doctor")
     assert [x["kind"] for x in report["files"] if x["name"].startswith("ledger-")] == ["ledger"]

@@ -35,7 +35,7 @@ class World:
         def save(engine: Engine) -> None:
             made = engine.begin_snapshot(self.clock.now_ms())
             made.save()
-            engine.finish_snapshot(made)
+            engine.snapshots.finish(made)
 
         self.door.shard.ask(Inside(save)).wait()
         return self.reopen()
@@ -51,7 +51,7 @@ class World:
     def _waiters(self) -> int:
         shard = self.door.shard
         return shard.ask(
-            Inside(lambda _: sum(not waiter.ticket.abandoned for waiter in shard._waiters))
+            Inside(lambda _: sum(not waiter.ticket.abandoned for waiter in shard._front.waiters))
         ).wait()
 
     def check(self) -> None:

@@ -108,7 +108,7 @@ def test_a_log_file_that_cannot_be_read_hides_its_messages_and_no_others(
         shard.ask(Inside(lambda engine: engine.wal.roll())).wait()
         queue.send_batch("t", [b"1"])
         shard.ask(Inside(lambda engine: engine.wal._opened.cache_clear())).wait()
-        shard.ask(Inside(lambda engine: engine.cache._batches.clear())).wait()
+        shard.ask(Inside(lambda engine: engine.locator.cache._batches.clear())).wait()
         first = min(tmp_path.glob("wal-*.log"))
         content = first.read_bytes()
         if damage == "header":
@@ -134,7 +134,7 @@ def test_a_log_file_that_cannot_be_read_hides_its_messages_and_no_others(
 
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize(
-    "step", ["storage.segment.write", "node.engine.Engine.finish_snapshot"], ids=["first", "last"]
+    "step", ["storage.segment.write", "node.snapshots.Snapshots.finish"], ids=["first", "last"]
 )
 def test_who_waits_for_a_sealing_that_fails_is_told(tmp_path, monkeypatch, step):
     def failing(*_):

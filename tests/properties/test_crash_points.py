@@ -36,7 +36,7 @@ class Script:
             if turn in (2, 4):
                 made = engine.begin_snapshot(START_MS + turn)
                 made.save()
-                engine.finish_snapshot(made)
+                engine.snapshots.finish(made)
         engine.close()
 
     def send(self, engine: Engine, turn: int) -> None:
@@ -130,7 +130,7 @@ def directory_after_a_kill() -> tuple[dict[str, bytes], list[bytes]]:
     script.send(engine, 1)
     made = engine.begin_snapshot(START_MS + 1)
     made.save()
-    engine.finish_snapshot(made)
+    engine.snapshots.finish(made)
     script.send(engine, 2)
     after = files.crash("all")
     contents = {name: after.open(name).read(0, after.open(name).size()) for name in after.names()}

@@ -112,10 +112,10 @@ def test_a_snapshot_without_room_keeps_the_rows_for_the_next():
         files.full_at = files.operations + full_at
         try:
             made.save()
-            work.engine.finish_snapshot(made)
+            work.engine.snapshots.finish(made)
         except DiskFull:
             refused += 1
-            work.engine.drop_snapshot()
+            work.engine.snapshots.drop()
         assert told
         assert rows_of(work.engine) == told
         work.step()

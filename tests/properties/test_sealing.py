@@ -21,7 +21,8 @@ from quiver.model.commands import (
 )
 from quiver.model.replies import Received
 from quiver.model.topic import TopicPolicy
-from quiver.node.engine import Engine, Proposal, Source
+from quiver.node.engine import Engine, Proposal
+from quiver.node.source import Source
 from quiver.storage import doctor, segment
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.properties.conftest import shrink
@@ -88,7 +89,7 @@ class Script:
     def snapshot(self, turn: int) -> None:
         made = self.engine.begin_snapshot(START_MS + turn, seal_all=turn % 3 == 2)
         made.save()
-        self.engine.finish_snapshot(made)
+        self.engine.snapshots.finish(made)
 
 
 def pending(engine: Engine) -> dict[int, list[bytes]]:
@@ -162,7 +163,7 @@ def test_a_crash_at_any_operation_of_sealing_loses_nothing_and_doubles_nothing(w
                 {n: sorted(b) for n, b in told.items()},
                 {n: sorted(b) for n, b in underway.items()},
             ), f"operation {crash_at}, {survival}"
-            assert set(segment.names(after)) == {one.name for one in engine.segments}
+            assert set(segment.names(after)) == {one.name for one in engine.locator.segments}
     assert sealed_at > 100 // step, "the script seals"
 
 
@@ -204,7 +205,7 @@ def sealed_directory() -> tuple[dict[str, bytes], list[bytes]]:
         script.send(turn)
     made = script.engine.begin_snapshot(START_MS, seal_all=True)
     made.save()
-    script.engine.finish_snapshot(made)
+    script.engine.snapshots.finish(made)
     script.engine.close()
     contents = {name: files.open(name).read(0, files.open(name).size()) for name in files.names()}
     assert len(segment.names(files)) > 2
@@ -286,7 +287,7 @@ def test_a_letter_buried_after_its_message_was_sealed_is_read_and_gets_its_own_p
 def seal(script: Script) -> None:
     made = script.engine.begin_snapshot(START_MS, seal_all=True)
     made.save()
-    script.engine.finish_snapshot(made)
+    script.engine.snapshots.finish(made)
 
 
 def test_a_segment_of_another_history_is_left_alone():

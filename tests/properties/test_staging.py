@@ -66,7 +66,7 @@ class Job:
     def snapshot(self) -> None:
         made = self.engine.begin_snapshot(START_MS)
         made.save()
-        self.engine.finish_snapshot(made)
+        self.engine.snapshots.finish(made)
 
 
 def rows_of(number: int, part: int) -> list[bytes]:

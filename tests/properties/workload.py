@@ -190,7 +190,7 @@ class Workload:
         """Take and save a snapshot, and let the log go of the rest."""
         made = self.engine.begin_snapshot(self.now_ms)
         made.save()
-        self.engine.finish_snapshot(made)
+        self.engine.snapshots.finish(made)
 
 
 def digest(engine: Engine) -> str:

@@ -51,7 +51,8 @@ from quiver.model.replies import Sent as SentReply
 from quiver.model.topic import TopicPolicy
 from quiver.node.cache import BatchCache
 from quiver.node.compaction import ReadKeys, Scan, read_keys
-from quiver.node.engine import Engine, Proposal, Snapshot
+from quiver.node.engine import Engine, Proposal
+from quiver.node.snapshots import Snapshot
 from quiver.storage import codec
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.properties import history as told
@@ -330,7 +331,7 @@ class World:
         except DiskFull:
             self._check_full()
             self.snapshot = None
-            self.engine.drop_snapshot()
+            self.engine.snapshots.drop()
 
     def finish_snapshot(self) -> None:
         """Let the log go of what only older states needed."""
@@ -338,7 +339,7 @@ class World:
             return
         made, self.snapshot, self.saved = self.snapshot, None, False
         try:
-            self.engine.finish_snapshot(made)
+            self.engine.snapshots.finish(made)
         except SimulatedCrash:
             self._crashed([])
             return

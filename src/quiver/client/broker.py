@@ -20,8 +20,8 @@ from quiver.client.steps import Awaited
 from quiver.model.commands import Command, Receive
 from quiver.model.queries import Ability, Query, Watched
 from quiver.model.replies import Placed, Received
+from quiver.node.front import Grant
 from quiver.node.placing import TopicHandle
-from quiver.node.shard import Grant
 from quiver.node.tickets import Ticket
 
 A = TypeVar("A")

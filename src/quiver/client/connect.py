@@ -169,7 +169,7 @@ def open_flows(
         except BaseException:
             engine.close()
             raise
-        engine.cache = BatchCache(cache_bytes)
+        engine.locator.cache = BatchCache(cache_bytes)
     except BaseException:
         lock.release()
         raise

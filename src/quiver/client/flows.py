@@ -103,9 +103,9 @@ from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy, is_staging, staging_name
 from quiver.model.units import milliseconds
 from quiver.node import staged
+from quiver.node.front import Grant
 from quiver.node.placing import TopicHandle, place, place_all
 from quiver.node.receipts import Receipt, tag, verify
-from quiver.node.shard import Grant
 from quiver.node.tickets import Ticket
 
 T = TypeVar("T")

@@ -32,7 +32,8 @@ from quiver.model.commands import Command, Compact, Pick, Range
 from quiver.model.queries import Query
 from quiver.model.replies import Slice
 from quiver.node.cache import BatchCache
-from quiver.node.engine import Engine, Source
+from quiver.node.engine import Engine
+from quiver.node.source import Source
 from quiver.node.tickets import Ticket
 
 A = TypeVar("A")

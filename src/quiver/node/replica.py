@@ -20,7 +20,8 @@ from quiver.errors import CorruptLog, Overloaded, StorageError
 from quiver.model.queries import Query
 from quiver.node.answers import answer
 from quiver.node.clock import Clock, SystemClock
-from quiver.node.engine import Engine, without_gc
+from quiver.node.engine import Engine
+from quiver.node.garbage import without_gc
 from quiver.storage import snapshot
 from quiver.storage.backup import Manifest, Needed
 from quiver.storage.files import Files

@@ -241,7 +241,7 @@ class Node:
         server.close()
         assert self._shard is not None
         with suppress(QuiverError):
-            self._shard.hasten()
+            self._shard.stop_waiting()
         for connection in list(self._state.connections):
             connection.shutdown()
         with suppress(TimeoutError):

@@ -42,9 +42,9 @@ def remembered(shard: Shard) -> tuple[dict[int, int], dict[int, int]]:
     """What it remembers, and what is so, of topics that somebody waits for."""
 
     def look(_: Engine) -> tuple[dict[int, int], dict[int, int]]:
-        waited_for = shard._waiters.topics()
-        known = shard._dues.by_topic(shard._waiters.topics)
-        found = {topic: shard._due_ms(topic) for topic in waited_for}
+        waited_for = shard._front.waiters.topics()
+        known = shard._front.dues.by_topic(shard._front.waiters.topics)
+        found = {topic: shard._front.due_ms(topic) for topic in waited_for}
         return (
             {topic: due for topic, due in known.items() if topic in waited_for},
             {topic: due for topic, due in found.items() if due is not None},

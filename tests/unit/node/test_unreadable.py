@@ -35,7 +35,7 @@ class World:
 
     def open(self) -> None:
         engine = Engine.open(self.files, now_ms=self.clock.now_ms(), secret=bytes(32))
-        engine.cache = BatchCache(0)
+        engine.locator.cache = BatchCache(0)
         self.engine = engine
         self.shard = Shard(engine, self.clock)
         self.clock.when_advanced(lambda: self.shard.ask(Inside(lambda _: None)).wait())

@@ -34,8 +34,8 @@ from quiver.errors import InvalidRequest, Overloaded, TopicNotFound
 from quiver.model.commands import Producer, Settle
 from quiver.model.replies import Durability, ProducerOpened, Published, SentMany
 from quiver.model.units import EPOCH
+from quiver.node.front import Grant
 from quiver.node.receipts import Receipt, tag, text, verify
-from quiver.node.shard import Grant
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Stream, written
 from quiver.server.requests import demand_there, until_gone

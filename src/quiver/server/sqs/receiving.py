@@ -12,9 +12,9 @@ from quiver.client.steps import Flow, done
 from quiver.client.tasks import run
 from quiver.errors import Overloaded, ReceiptError, ReceiptExpired
 from quiver.model.queries import CountInFlight
+from quiver.node.front import Grant
 from quiver.node.placing import TopicHandle
 from quiver.node.receipts import seal, unseal
-from quiver.node.shard import Grant
 from quiver.server.requests import until_gone
 from quiver.server.sqs import messages, queues, shapes
 from quiver.server.sqs.faults import NOT_FOR_TYPE, Fault, invalid, over_limit, unknown_attribute

@@ -37,7 +37,7 @@ def test_who_waits(shard, receive):
     ticket = receive("known")
     shard.ask(Inside(lambda _: None)).wait()
     assert not ticket.done
-    shard.hasten()
+    shard.stop_waiting()
     assert is_answered_empty(ticket)
 
 
@@ -47,7 +47,7 @@ def test_who_comes_in_the_same_round(shard, receive, group):
     shard.ask(Inside(lambda _: (met.wait(), met.wait())))
     met.wait()  # it is busy until we meet again
     ticket = receive(group)
-    shard.hasten()
+    shard.stop_waiting()
     met.wait()
     assert is_answered_empty(ticket)
 
@@ -57,7 +57,7 @@ def test_who_asked_before_and_arrives_after(shard, receive, monkeypatch):
 
     def submit_late(request):
         monkeypatch.undo()
-        shard.hasten()
+        shard.stop_waiting()
         submit(request)
 
     monkeypatch.setattr(shard, "submit", submit_late)
