@@ -16,7 +16,7 @@ from heapq import merge as heap_merge
 from typing import Any, Final, assert_never
 
 from quiver import limits
-from quiver.core.delivery import letters, sending
+from quiver.core.delivery import letters, sending, timers
 from quiver.core.delivery.extents import Columns, Extent
 from quiver.core.delivery.lanes import Taken
 from quiver.core.delivery.ledger import Ledger
@@ -25,6 +25,15 @@ from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.reasons import Reasons
 from quiver.core.delivery.retention import enforce, is_overdue, sweep, trim
 from quiver.core.delivery.rewind import Rewind, life_ends, rewind
+from quiver.core.delivery.timers import (
+    LEASE,
+    LIFE,
+    SESSION,
+    LeaseEnd,
+    LifeEnd,
+    SessionEnd,
+    Timer,
+)
 from quiver.core.delivery.topic import Group, Producer, Topic
 from quiver.core.delivery.view import Lease, Piece, View
 from quiver.errors import (
@@ -100,8 +109,6 @@ from quiver.model.topic import (
     staging_name,
 )
 
-LEASE, LIFE, SESSION = 0, 1, 2
-Timer = tuple[int, int, int, int, int, int]  # when_ms, kind, topic, and three numbers of the kind
 TIMERS_MIN: Final = 4_096  # below this many, timers of things that are gone are not worth clearing
 
 
@@ -267,7 +274,7 @@ class Delivery:
         """
         while self._timers and not self._matters(self._timers[0]):
             heappop(self._timers)
-        return self._timers[0][0] if self._timers else None
+        return self._timers[0].when_ms if self._timers else None
 
     def is_overdue(self, now_ms: int) -> bool:
         """Whether messages of some topic have become too old since anything happened to it."""
@@ -450,7 +457,7 @@ class Delivery:
         """The messages from `offset` on end at these times, if they end."""
         for at, expires_at in enumerate(lives):
             if expires_at:
-                self._set_timer((expires_at, LIFE, topic.number, partition, offset + at, 0))
+                self._set_timer(LifeEnd(expires_at, LIFE, topic.number, partition, offset + at))
 
     def _on_open_producer(self, command: OpenProducer) -> Reply:
         topic = self._topic(command.topic)
@@ -480,7 +487,7 @@ class Delivery:
             self._enforce(topic)  # what is too old must not be delivered
         if group is None:
             group = self._make_group(topic, command.group, Position(), "at-least-once")
-        while self._timers and self._timers[0][0] <= self.now_ms:
+        while self._timers and self._timers[0].when_ms <= self.now_ms:
             self._advance(self.now_ms)  # what has expired must not be delivered, however much it is
         deadline_ms = self.now_ms + command.lease_ms
         steal_ms = self.now_ms + limits.RESERVED_MS_MIN
@@ -515,7 +522,8 @@ class Delivery:
         if not once or reserved:
             view.lease(self.index, command.consumer, [] if once else begun, reserved,
                        deadline_ms, steal_ms)  # fmt: skip
-            self._set_timer((deadline_ms, LEASE, topic.number, group.number, number, self.index))
+            timer = LeaseEnd(deadline_ms, LEASE, topic.number, group.number, number, self.index)
+            self._set_timer(timer)
         for start, end, _ in begun if once else ():
             view.settle(start, end, self.now_ms)
         for start, end, attempts in sorted(begun) if len(begun) > 1 else begun:
@@ -686,9 +694,8 @@ class Delivery:
             if missing:
                 refused.append(Held(held.partition, held.epoch, tuple(missing)))
             if renews and held.epoch in view.leases:
-                self._set_timer(
-                    (deadline_ms, LEASE, topic.number, group.number, held.partition, held.epoch)
-                )
+                place = topic.number, group.number, held.partition
+                self._set_timer(LeaseEnd(deadline_ms, LEASE, *place, held.epoch))
         if command.action == "dismiss" or (command.action == "ack" and not once):
             group.acked += count  # at most once it is counted as it begins
         elif command.action == "nack":
@@ -1087,9 +1094,8 @@ class Delivery:
         if (
             before_ms is None or member.deadline_ms < before_ms
         ):  # else its timer is set again in time
-            self._set_timer(
-                (member.deadline_ms, SESSION, topic.number, group.number, member.number, 0)
-            )
+            place = topic.number, group.number, member.number
+            self._set_timer(SessionEnd(member.deadline_ms, SESSION, *place))
         self._wake(topic)
         return self._assigned(group, command.member, group.tell())
 
@@ -1179,42 +1185,37 @@ class Delivery:
 
     def _moved(self, timer: Timer, back: Rewind) -> Timer:
         """A timer after the time was set back; to be asked before the messages are changed."""
-        when_ms, kind, number, first, second, third = timer
-        if kind == LIFE:
-            when_ms = life_ends(self.topics[number].partitions[first], second, when_ms, back)
-        else:
-            when_ms = back.wait(when_ms)
-        return when_ms, kind, number, first, second, third
+        if isinstance(timer, LifeEnd):
+            partition = self.topics[timer.topic].partitions[timer.partition]
+            return timer._replace(when_ms=life_ends(partition, timer.offset, timer.when_ms, back))
+        return timer._replace(when_ms=back.wait(timer.when_ms))
 
     def _advance(self, now_ms: int) -> None:
         """End what is due by `now_ms`; lives beyond the bound end with the next entry."""
         self.now_ms = now_ms
         lives: dict[tuple[int, int], list[Range]] = {}
         room = limits.EXPIRE_MAX
-        while self._timers and self._timers[0][0] <= now_ms and room > 0:
+        while self._timers and self._timers[0].when_ms <= now_ms and room > 0:
             timer = heappop(self._timers)
-            when_ms, kind, number, first, second, third = timer
             if not self._matters(timer):  # `dump` leaves it out, so it must do nothing
                 continue
-            topic = self.topics[number]
-            match kind:
-                case 0:
-                    self._end_lease(topic, first, second, third, when_ms)
-                case 1:
-                    lives.setdefault((number, first), []).append((second, second + 1))
+            match timer:
+                case LeaseEnd():
+                    self._end_lease(timer)
+                case LifeEnd(topic=number, partition=at, offset=offset):
+                    lives.setdefault((number, at), []).append((offset, offset + 1))
                     room -= 1
-                case _:
-                    self._end_session(topic, first, second)
+                case SessionEnd():
+                    self._end_session(timer)
         for (number, at), offsets in lives.items():
             self._end_lives(self.topics[number], at, merge(offsets))
 
-    def _end_lease(
-        self, topic: Topic, number: int, partition: int, epoch: int, when_ms: int
-    ) -> None:
-        """End what was held until `when_ms`; what ends later has a timer of its own, in its order."""
-        group = self._numbered(topic, number)
-        if group is None:
-            return
+    def _end_lease(self, timer: LeaseEnd) -> None:
+        """End what was held until then; what ends later has a timer of its own, in its order."""
+        topic = self.topics[timer.topic]
+        group = self._numbered(topic, timer.group)
+        assert group is not None, "a timer that matters has a group"
+        when_ms, partition, epoch = timer.when_ms, timer.partition, timer.epoch
         view = group.views[partition]
         lease = view.leases.get(epoch)
         consumer = lease.consumer if lease is not None else ""
@@ -1247,15 +1248,15 @@ class Delivery:
         trim(topic, self.now_ms)
         self._wake(topic)
 
-    def _end_session(self, topic: Topic, number: int, member_number: int) -> None:
-        group = self._numbered(topic, number)
-        name = group.members.by_number(member_number) if group is not None else None
-        if group is None or name is None:
-            return
+    def _end_session(self, timer: SessionEnd) -> None:
+        topic = self.topics[timer.topic]
+        group = self._numbered(topic, timer.group)
+        assert group is not None, "a timer that matters has a group"
+        name = group.members.by_number(timer.member)
+        assert name is not None, "and the member is in it"
         deadline_ms = group.members.members[name].deadline_ms
-        if deadline_ms > self.now_ms:
-            timer = (deadline_ms, SESSION, topic.number, number, member_number, 0)
-            self._set_timer(timer)
+        if deadline_ms > self.now_ms:  # it was heard of: its timer is set again only now
+            self._set_timer(timer._replace(when_ms=deadline_ms))
         else:
             group.members.leave(name)
             self._catch_up(group)
@@ -1274,20 +1275,19 @@ class Delivery:
 
     def _matters(self, timer: Timer) -> bool:
         """Whether what the timer would end is still there."""
-        _, kind, number, first, second, third = timer
-        topic = self.topics.get(number)
+        topic = self.topics.get(timer.topic)
         if topic is None:
             return False
-        if kind == LIFE:
-            partition = topic.partitions[first]
-            return second >= partition.first and second not in partition.removed
-        group = self._numbered(topic, first)
+        if isinstance(timer, LifeEnd):
+            partition = topic.partitions[timer.partition]
+            return timer.offset >= partition.first and timer.offset not in partition.removed
+        group = self._numbered(topic, timer.group)
         if group is None:
             return False
-        if kind == LEASE:
-            lease = group.views[second].leases.get(third)
-            return lease is not None and any(x.deadline_ms == timer[0] for x in lease.held)
-        return group.members.by_number(second) is not None
+        if isinstance(timer, LeaseEnd):
+            lease = group.views[timer.partition].leases.get(timer.epoch)
+            return lease is not None and any(x.deadline_ms == timer.when_ms for x in lease.held)
+        return group.members.by_number(timer.member) is not None
 
     def _wake(self, topic: Topic) -> None:
         self._woken[topic.number] = None
@@ -1303,7 +1303,7 @@ class Delivery:
             self.created_ms,
             self._numbers,
             [topic.dump() for topic in self.topics.values()],
-            sorted({timer: None for timer in self._timers if self._matters(timer)}),
+            [timers.dump(timer) for timer in sorted({*filter(self._matters, self._timers)})],
         ]
 
     @classmethod
@@ -1311,12 +1311,12 @@ class Delivery:
         """What `dump` gave."""
         made = cls()
         (made.index, made.now_ms, made.secret, made.created_ms, made._numbers, topics,
-         timers) = data  # fmt: skip
+         stored) = data  # fmt: skip
         made.ledger = Ledger(made.index)
         for topic in (Topic.load(topic_data, made.ledger) for topic_data in topics):
             made.topics[topic.number] = topic
             made.names[topic.name] = topic.number
-        made._timers = [tuple(timer) for timer in timers]
+        made._timers = [timers.load(timer) for timer in stored]
         return made
 
 
