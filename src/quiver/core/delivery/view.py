@@ -1,16 +1,49 @@
 """A group's view of one partition: what is ready, waiting, leased and settled.
 
-Every offset below `next` is in exactly one place: settled, leased, waiting for a time (`due`), or
-ready. Offsets from `next` on have not been looked at. `settled` is the truth; the other places may
-still name an offset that was settled behind their back (purged, expired) and skip it when they
-come to it.
+Every offset below `next` is in exactly one of four places; offsets from `next` on have not been looked
+at. `check` verifies that.
 
-What is leased has *begun*, or is only *reserved*: then it is no attempt yet, and from a certain time on
-another receive may take it over. In every other respect it is leased: it holds up its key, and strict
-order.
+    ready      may be given to the next receive       `Lanes` (RangeView) or `Chains` (KeyView)
+    waiting    ready again at a time                  `due`, a heap by that time
+    leased     a receive holds it until a deadline    `leases`, by epoch
+    settled    done with, for this group              `settled`
 
-`RangeView` serves topics where keys do not matter, in ranges. `KeyView` serves key order and
-fairness.
+What is leased has *begun*, or is only *reserved*: then it is no attempt yet, and from `steal_ms` on
+another receive may take it over. In every other respect it is leased.
+
+What moves an offset, by which functions of the view. Commands call them through `Delivery`:
+
+    from      to         when                                             by
+    ───────   ────────   ──────────────────────────────────────────────   ──────────────────────────
+    unseen    ready      it was sent, or the group was made               catch_up → _admit
+    unseen    waiting    the same, and it has a delay                     catch_up → _admit → _park
+    unseen    unseen     the same, in strict order: all behind it, too    blocked_until_ms
+    unseen    settled    it was removed, or its life has ended            catch_up, _admit → _lapse
+    ready     leased     Receive                                          take, then lease
+    ready     settled    Receive, at most once                            take, then settle
+    ready     ready      Receive, and the answer was full before it       take, then untake → _back
+    waiting   ready      its time has come, and there is a Receive        prepare → _mature → _back
+    leased    leased     Settle extend; begin: reserved becomes begun     extend; begin
+    leased    settled    Settle ack, Transact; buried as a dead letter    release, then settle
+    leased    settled    begin, at most once                              release, then settle
+    leased    ready      Settle nack or release, no delay; taken over     release, give_back → _back
+    leased    waiting    the same with a delay; a nack's retry            release, give_back → _park
+    leased    ready,     its deadline has come                            release_due, then the same
+              waiting,
+              settled    or it had its last attempt, or its life ended    … settle; give_back → _lapse
+    any but   settled    its life has ended; what has begun may be        expire → drop
+    begun                settled by its holder
+    any       settled    retention, Settle dismiss                        lose → drop
+    any but   settled    Commit of a member; Discard and Redrive of       drop
+    leased               what nobody holds
+
+Purge and Seek begin a new view; Compact takes only what is settled.
+
+`settled` is the truth. `drop` does not search the heap, the lanes or the chains: they may go on naming
+an offset that was settled behind their back, and skip it when they come to it.
+
+`RangeView` serves topics where keys do not matter, in ranges; `KeyView` serves key order and fairness,
+message by message.
 """
 
 from bisect import bisect_right
@@ -597,7 +630,27 @@ class RangeView(View):
 
 
 class KeyView(View):
-    """Turns between keys; `ordered`, nothing of a key before what is older."""
+    """Turns between keys; `ordered`, nothing of a key before what is older.
+
+    Each key has a `Chain` of its ready messages. A chain with a head that may go stands in a ring and
+    is *offered* for that head; `take` gives turns to the chains in the rings.
+
+    With `ordered`, a message is *out* while it is leased or waits: nothing behind it in its chain may go.
+
+        a message is…        in the chain as    its chain
+        ──────────────────   ────────────────   ─────────────────────────────────────────────
+        ready                offsets or again   is offered, unless something before it is out
+        taken, leased        out                is offered for a head before it, or for none
+        waiting (`_parked`)  out                the same: a delayed head holds up its key
+        settled              nothing            is offered for the next head (`_freed`)
+
+    Without `ordered`, and for messages without a key, nothing is ever out: a chain is offered as long
+    as it has anything.
+
+    What may make a chain's offer wrong, and who puts it right: the offered message is settled behind
+    its back (`drop`), or an older one comes back (`_back`). `_promote` then offers the right head if
+    it must not wait for its old turn; otherwise `take` finds out at the turn (`_may_take`).
+    """
 
     __slots__ = ("_chains", "_holes", "_ordered", "_parked")
 
