@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
+LOADED: Final = "opentelemetry.trace"  # is in `sys.modules` if a span may be current
 PARENT: Final = "traceparent"
 STATE: Final = "tracestate"
 
@@ -32,7 +33,7 @@ def carried(headers: Any) -> Any:
 
     They are not checked yet, so they may be anything.
     """
-    if "opentelemetry.trace" not in sys.modules:  # then no span can be current
+    if LOADED not in sys.modules:
         return headers
     if headers is None:
         return current() or None

@@ -85,6 +85,23 @@ def test_threads_share_a_producer(tmp_path):
         assert sorted(map(int, drain(queue))) == list(range(600))
 
 
+@pytest.mark.usefixtures("impatient_threads")
+def test_threads_that_share_a_producer_keep_their_order(tmp_path):
+    def send(who):
+        for at in range(300):
+            out.send(b"%d" % at, key=who)
+
+    with quiver.connect(tmp_path / "data") as queue:
+        queue.create_topic("t")
+        with (
+            queue.producer("t", linger="1ms", max_messages=7) as out,
+            ThreadPoolExecutor(4) as pool,
+        ):
+            list(pool.map(send, "abcd"))
+        sent = {who: [int(one.body) for one in queue.read("t") if one.key == who] for who in "abcd"}
+    assert sent == {who: list(range(300)) for who in "abcd"}
+
+
 def run(coroutine):
     async def bounded():
         return await asyncio.wait_for(coroutine, PATIENCE_SECONDS)

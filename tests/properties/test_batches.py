@@ -45,6 +45,12 @@ def listed(values, count, default=None):
     return [default] * count if values is None else values
 
 
+@given(st.lists(rows | st.binary(max_size=50), min_size=1, max_size=20))
+def test_a_bare_body_is_packed_as_a_row_without_anything_else(sent):
+    made = [make_row(row) if isinstance(row, bytes) else row for row in sent]
+    assert pack(sent, NOW).equals(pack(made, NOW))
+
+
 @given(row_lists, compressions)
 def test_what_is_sent_is_what_is_read(sent, compression):
     data = joined(pack(sent, NOW), compression)

@@ -5,8 +5,8 @@ message is refused where its sender stands; `pack` trusts its rows and only turn
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from sys import modules
+from typing import Any, Final, TypeAlias
 
 import msgspec
 import pyarrow as pa
@@ -15,16 +15,20 @@ from quiver import limits
 from quiver.batches import schema
 from quiver.batches.bounds import check_bytes, check_rows
 from quiver.errors import InvalidRequest, MessageTooLarge
+from quiver.model.message import Message
 from quiver.model.units import Duration, milliseconds, shown
-from quiver.tracing import carried
+from quiver.tracing import LOADED, carried
 
 CONTENT_TYPE: Final = "content-type"
 JSON: Final = "application/json"
+PRIORITY: Final = 0  # that of a message which says none: `is` it, as False and 0.0 are not
 
 
-@dataclass(slots=True)  # not frozen: that would double the cost of making one
-class Row:
-    """One checked message. `delay_ms` and `ttl_ms` 0 mean none; `nbytes` counts all its bytes."""
+class Row(msgspec.Struct, gc=False):
+    """One checked message. `delay_ms` and `ttl_ms` 0 mean none; `nbytes` counts all its bytes.
+
+    Python's collector need not look for cycles through it: it has texts and numbers only.
+    """
 
     body: bytes
     key: str | None
@@ -46,6 +50,24 @@ class Row:
             or self.ttl_ms
             or self.dedup_id
         )
+
+
+Checked: TypeAlias = Row | bytes  # a message that has nothing but a body is that
+
+
+def message_of(row: Checked) -> Message:
+    """The message again, as a sender would make it."""
+    if isinstance(row, bytes):
+        return Message(row)
+    return Message(
+        row.body,
+        row.key,
+        row.headers or {},
+        row.priority,
+        row.delay_ms / 1000 if row.delay_ms else None,
+        row.ttl_ms / 1000 if row.ttl_ms else None,
+        row.dedup_id,
+    )
 
 
 def make_row(
@@ -71,17 +93,17 @@ def make_row(
         nbytes += _text_bytes(key, "key", limits.KEY_BYTES_MAX)
     if dedup_id is not None:
         nbytes += _text_bytes(dedup_id, "dedup_id", limits.DEDUP_ID_BYTES_MAX)
-    headers = carried(headers)
+    if LOADED in modules:
+        headers = carried(headers)
     if headers is not None:
-        if isinstance(headers, Mapping):
-            headers = dict(headers)  # what is checked is what is kept
+        headers = _own(headers)
         nbytes += _headers_bytes(headers)
-    if priority != 0 or type(priority) is not int:
+    if priority is not PRIORITY:
         _check_priority(priority)
     return Row(
         content,
         key,
-        dict(headers) if headers else None,
+        headers or None,
         priority,
         0 if delay is None else milliseconds(delay, "delay"),
         0 if ttl is None else _ttl_ms(ttl),
@@ -90,25 +112,32 @@ def make_row(
     )
 
 
-def pack(rows: Sequence[Row], now_ms: int) -> pa.RecordBatch:
+def pack(rows: Sequence[Checked], now_ms: int) -> pa.RecordBatch:
     """The batch of these rows. Delays and lives count from `now_ms`, the moment of sending."""
     check_rows(len(rows))
-    check_bytes(sum([row.nbytes for row in rows]))
-    columns = {"body": pa.array([row.body for row in rows], schema.BODY)}
-    if all(row.plain for row in rows):
-        return schema.assemble(columns)
+    bodies: Any = rows
+    if {*map(type, rows)} == {bytes}:
+        check_bytes(sum(map(len, bodies)))
+        return schema.assemble({"body": pa.array(bodies, schema.BODY)})
+    full = [_bare(row) if isinstance(row, bytes) else row for row in rows]
+    check_bytes(sum([row.nbytes for row in full]))
+    columns = {"body": pa.array([row.body for row in full], schema.BODY)}
 
     def add(name: str, values: list[Any]) -> None:
         if values.count(None) < len(values):
             columns[name] = pa.array(values, schema.TYPES[name])
 
-    add("key", [row.key for row in rows])
-    add("headers", [row.headers for row in rows])
-    add("priority", [row.priority or None for row in rows])
-    add("deliver_at", [now_ms + row.delay_ms if row.delay_ms else None for row in rows])
-    add("expires_at", [now_ms + row.ttl_ms if row.ttl_ms else None for row in rows])
-    add("dedup_id", [row.dedup_id for row in rows])
+    add("key", [row.key for row in full])
+    add("headers", [row.headers for row in full])
+    add("priority", [row.priority or None for row in full])
+    add("deliver_at", [now_ms + row.delay_ms if row.delay_ms else None for row in full])
+    add("expires_at", [now_ms + row.ttl_ms if row.ttl_ms else None for row in full])
+    add("dedup_id", [row.dedup_id for row in full])
     return schema.assemble(columns)
+
+
+def _bare(body: bytes) -> Row:
+    return Row(body, None, None, 0, 0, 0, None, len(body))
 
 
 def _content(body: str | bytes | bytearray | memoryview) -> bytes:
@@ -145,15 +174,23 @@ def _check_body_bytes(nbytes: int) -> None:
         )
 
 
-def _headers_bytes(headers: Mapping[str, str]) -> int:
-    if not isinstance(headers, Mapping):
+def _own(headers: Mapping[str, str]) -> dict[str, str]:
+    """A copy of the headers, so that what is checked is what is kept."""
+    if type(headers) is not dict and not isinstance(headers, Mapping):
         raise InvalidRequest(f"headers must be a mapping, not {type(headers).__name__}")
+    return dict(headers)
+
+
+def _headers_bytes(headers: dict[str, str]) -> int:
     if len(headers) > limits.HEADERS_MAX:
         raise InvalidRequest(
             f"a message may have at most {limits.HEADERS_MAX} headers, not {len(headers):,}"
         )
     nbytes = 0
     for name, value in headers.items():
+        if type(name) is str is type(value) and name.isascii() and value.isascii():
+            nbytes += len(name) + len(value)
+            continue
         for part in (name, value):
             if not isinstance(part, str):
                 raise InvalidRequest(
@@ -172,7 +209,7 @@ def _headers_bytes(headers: Mapping[str, str]) -> int:
 def _text_bytes(text: str, name: str, limit: int) -> int:
     if not isinstance(text, str):
         raise InvalidRequest(f"{name} must be a str, not {type(text).__name__}")
-    nbytes = len(_encoded(text, name))
+    nbytes = len(text) if text.isascii() else len(_encoded(text, name))
     if not 1 <= nbytes <= limit:
         raise InvalidRequest(f"{name} must have 1 to {limit:,} bytes of UTF-8, not {nbytes:,}")
     return nbytes

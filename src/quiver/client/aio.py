@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
 import pyarrow as pa
 
 from quiver import limits
-from quiver.batches.rows import make_row
 from quiver.client import arguments, sync
 from quiver.client.arguments import PositionLike
 from quiver.client.async_verbs import AsyncVerbs
@@ -276,20 +275,13 @@ class AsyncProducer:
         dedup_id: str | None = None,
     ) -> None:
         """Collect one message."""
-        row = make_row(
-            body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
-            dedup_id=dedup_id,
-        )  # fmt: skip
         if self._closed:
             raise QueueClosed("the producer is closed; open another")
-        self._outbox.owner.demand()
-        self._outbox.add(row)
-        if self._outbox.rows == 1:
-            self._cancel_timer()
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(self._linger, self._outbox.submit)
-        self._outbox.collect()  # last, so that a message is taken over whatever is reported
-        await self._wait(all_of_them=False)
+        outbox = self._outbox
+        outbox.owner.demand()
+        # First taken over, whatever is then reported.
+        if outbox.add(body, key, headers, priority, delay, ttl, dedup_id):
+            await self._wait(all_of_them=False)
 
     async def flush(self) -> None:
         """Return when everything sent so far is stored."""
@@ -298,10 +290,17 @@ class AsyncProducer:
         await self._wait(all_of_them=True)
 
     async def _wait(self, *, all_of_them: bool) -> None:
-        while tickets := self._outbox.awaited(all_of_them=all_of_them):
-            for ticket in tickets:
+        while True:
+            for ticket in self._outbox.awaited(all_of_them=all_of_them):
                 await finished(ticket)
-            self._outbox.collect()
+            self._outbox.collect()  # at least once: a cancel may have come before it had raised
+            if not self._outbox.awaited(all_of_them=all_of_them):
+                return
+
+    def _begins(self) -> None:
+        self._cancel_timer()
+        loop = asyncio.get_running_loop()
+        self._timer = loop.call_later(self._linger, self._outbox.submit)
 
     def _cancel_timer(self) -> None:
         if self._timer is not None:
@@ -317,6 +316,7 @@ class AsyncProducer:
 
     async def __aenter__(self) -> Self:
         self._opened = await run(self._opening)
+        self._opened.begins = self._begins
         return self
 
     async def __aexit__(

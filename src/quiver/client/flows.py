@@ -12,17 +12,18 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby, pairwise, repeat
 from pathlib import Path
 from secrets import randbits
+from sys import modules
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quiver import limits
+from quiver import limits, tracing
 from quiver.batches.arrow_input import accept
 from quiver.batches.ledger import SCHEMA
 from quiver.batches.ledger import concat as concat_ledger
 from quiver.batches.output import Piece, columns, table
-from quiver.batches.rows import Row, make_row, pack
+from quiver.batches.rows import Checked, Row, make_row, pack
 from quiver.batches.story import Story
 from quiver.client import arguments, losses
 from quiver.client.backup import backup
@@ -360,12 +361,12 @@ class Flows:
                 "send_batch takes a list of messages or an Arrow RecordBatch or Table; "
                 "for one message use send"
             )
-        rows = [message if isinstance(message, Row) else row_of(message) for message in messages]
+        rows = list(map(row_of, messages))
         if not rows:
             raise InvalidRequest("the batch is empty; send at least one message")
         return self.pack(rows)
 
-    def pack(self, rows: Sequence[Row]) -> pa.RecordBatch:
+    def pack(self, rows: Sequence[Checked]) -> pa.RecordBatch:
         """The batch of these rows, whose delays and lives begin now."""
         return pack(rows, self.now_ms())
 
@@ -878,15 +879,23 @@ class Flows:
         return StoredPage.of(found) if found is not None else None
 
 
-def row_of(message: Any) -> Row:
-    """The checked row of a message, or of a bare body."""
-    if isinstance(message, Message):
-        m = message
-        return make_row(
-            m.body, key=m.key, headers=m.headers, priority=m.priority, delay=m.delay, ttl=m.ttl,
-            dedup_id=m.dedup_id,
-        )  # fmt: skip
-    return make_row(message)
+def row_of(message: Any) -> Checked:
+    """A message, or a bare body, checked."""
+    if (
+        type(message) is bytes
+        and len(message) <= limits.BODY_BYTES_MAX
+        and tracing.LOADED not in modules
+    ):
+        return message
+    if isinstance(message, Row):
+        return message
+    if not isinstance(message, Message):
+        return make_row(message)
+    m = message
+    return make_row(
+        m.body, key=m.key, headers=m.headers, priority=m.priority, delay=m.delay, ttl=m.ttl,
+        dedup_id=m.dedup_id,
+    )  # fmt: skip
 
 
 def sent(placed: Placed, at: int, durability: Durability) -> Sent:

@@ -1,8 +1,12 @@
 """Whose a producer or consumer is: of the process that opened it."""
 
 import os
+from typing import Final
+from weakref import WeakSet
 
 from quiver.errors import QueueClosed
+
+_OWNERS: Final[WeakSet["Owner"]] = WeakSet()
 
 
 class Owner:
@@ -11,12 +15,8 @@ class Owner:
 
     def __init__(self, what: str) -> None:
         self._what = what
-        self._pid = os.getpid()
-
-    @property
-    def gone(self) -> bool:
-        """Whether this is another process."""
-        return os.getpid() != self._pid
+        self.gone = False  # whether this is another process; to ask the system takes 0.2 µs
+        _OWNERS.add(self)
 
     def demand(self) -> None:
         """Refuse another process; to be asked before any lock is taken."""
@@ -25,3 +25,11 @@ class Owner:
                 f"this process was forked from the one that opened the {self._what}, and only that one "
                 "may use it: open another after forking"
             )
+
+
+def _forked() -> None:
+    for owner in _OWNERS:
+        owner.gone = True
+
+
+os.register_at_fork(after_in_child=_forked)

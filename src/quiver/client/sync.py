@@ -12,7 +12,6 @@ from weakref import WeakSet
 import pyarrow as pa
 
 from quiver import limits
-from quiver.batches.rows import make_row
 from quiver.client import arguments
 from quiver.client.arguments import PositionLike
 from quiver.client.consuming import Consuming, Outage, limit_of
@@ -297,11 +296,15 @@ class Producer:
 
     def __init__(self, outbox: Outbox, linger: float) -> None:
         self._outbox = outbox
+        self._owner = outbox.owner
         self._linger = linger
         self._lock = RLock()  # taken as it is: a condition can be interrupted half way
-        self._changed = Condition(self._lock)
+        self._bell = Lock()  # the thread waits for it
+        self._bell.acquire()
+        self._parked = False  # whether it waits until it is woken
         self._due = 0.0
         self._closed = False
+        outbox.begins = self._begins
         self._thread = Thread(target=self._flush_when_due, name="quiver-producer", daemon=True)
         self._thread.start()
 
@@ -340,52 +343,58 @@ class Producer:
             ttl: Not delivered after this has passed; more than 0. None for no end.
             dedup_id: Stored once within the topic's `dedup_window`; 1 to 256 bytes, or None.
         """
-        row = make_row(
-            body, key=key, headers=headers, priority=priority, delay=delay, ttl=ttl,
-            dedup_id=dedup_id,
-        )  # fmt: skip
-        self._outbox.owner.demand()
+        if self._owner.gone:
+            self._owner.demand()
         with self._lock:
             if self._closed:
                 raise QueueClosed("the producer is closed; open another")
-            self._outbox.add(row)
-            if self._outbox.rows == 1:
-                self._due = time.monotonic() + self._linger
-                self._changed.notify()
-            self._outbox.collect()  # last, so that a message is taken over whatever is reported
-            self._wait(all_of_them=False)
+            # First taken over, whatever is then reported.
+            if self._outbox.add(body, key, headers, priority, delay, ttl, dedup_id):
+                self._wait(all_of_them=False)
 
     def flush(self) -> None:
         """Return when everything sent so far is stored."""
-        self._outbox.owner.demand()
+        self._owner.demand()
         with self._lock:
             self._outbox.submit()
             self._wait(all_of_them=True)
 
     def _wait(self, *, all_of_them: bool) -> None:
-        while tickets := self._outbox.awaited(all_of_them=all_of_them):
-            for ticket in tickets:
+        while True:
+            for ticket in self._outbox.awaited(all_of_them=all_of_them):
                 ticket.wait_done()
-            self._outbox.collect()
+            self._outbox.collect()  # at least once: an interrupt may have come before it had raised
+            if not self._outbox.awaited(all_of_them=all_of_them):
+                return
+
+    def _begins(self) -> None:
+        """A batch begins: the thread must look when it is due. It sees to the others by itself."""
+        self._due = time.monotonic() + self._linger
+        if self._parked:
+            _wake(self._bell)
+            self._parked = False
 
     def _flush_when_due(self) -> None:
-        with self._lock:
-            while not self._closed:
-                if not self._outbox.rows:
-                    self._changed.wait()
-                elif (left := self._due - time.monotonic()) > 0:
-                    self._changed.wait(left)
-                else:
+        """Submit what has lingered. To be woken for each batch would cost more than to look."""
+        while True:
+            with self._lock:
+                left = self._due - time.monotonic()
+                if self._closed:
+                    return
+                if self._outbox.rows and left <= 0:
                     self._outbox.submit()
+                self._parked = not self._outbox.rows
+                seconds = -1 if self._parked else left
+            self._bell.acquire(timeout=seconds)
 
     def close(self) -> None:
         """Flush and end; in a forked process there is nothing to end."""
-        if self._outbox.owner.gone:
+        if self._owner.gone:
             return
         try:
             with self._lock:
                 self._closed = True  # from here on nothing is taken
-                self._changed.notify()
+                _wake(self._bell)
                 self._outbox.submit()
                 self._wait(all_of_them=True)
         finally:

@@ -664,7 +664,7 @@ FORKED_OPEN = """
     consumer = queue.consumer("t", "g")
     consumer.get().ack()
     queue._flows.link.lanes._lock.acquire()  # as if another thread were sending just now
-    out._changed.acquire()
+    out._lock.acquire()
     consumer._changed.acquire()
     child = os.fork()
     if child == 0:
@@ -681,7 +681,7 @@ FORKED_OPEN = """
             mine.send(b"child")
         os._exit(0)
     queue._flows.link.lanes._lock.release()
-    out._changed.release()
+    out._lock.release()
     consumer._changed.release()
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     out.send(b"parent")

@@ -17,7 +17,7 @@ import pyarrow as pa
 from msgspec import UNSET
 
 from quiver import limits, notices
-from quiver.batches.rows import Row, pack
+from quiver.batches.rows import Checked, Row, pack
 from quiver.client import arguments
 from quiver.client.flows import (
     Demand,
@@ -238,7 +238,7 @@ class RemoteFlows(Flows):
         sent: SentBatch = yield self._send(topic, batch, given, None, lambda r: _done(r, SentBatch))
         return sent
 
-    def pack(self, rows: Sequence[Row]) -> pa.RecordBatch:
+    def pack(self, rows: Sequence[Checked]) -> pa.RecordBatch:
         """The batch of these rows, whose delays and lives begin when the node has them."""
         batch = pack(rows, 0)
         if {"deliver_at", "expires_at"} & set(batch.schema.names):
