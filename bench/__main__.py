@@ -16,6 +16,7 @@ from bench.brokers.compare import brokers, kafka, sqs, sqs_unsynced
 from bench.compression import compression
 from bench.history import history, sealing
 from bench.measure import Experiment, Row, Run
+from bench.producing import producing
 from bench.receives import receives, taking
 from bench.sends import bare, peers, singles
 from bench.spark import spark
@@ -31,6 +32,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "compression": compression,
     "sealing": sealing,
     "history": history,
+    "producing": producing,
     "brokers": brokers,
     "kafka": kafka,
     "sqs": sqs,
