@@ -21,6 +21,7 @@ from quiver.tracing import LOADED, carried
 
 CONTENT_TYPE: Final = "content-type"
 JSON: Final = "application/json"
+_AS_IT_IS: Final = (str, bytes, bytearray, memoryview)
 PRIORITY: Final = 0  # that of a message which says none: `is` it, as False and 0.0 are not
 
 
@@ -83,12 +84,13 @@ def make_row(
     """Check one message; bytes and text are sent as they are, anything else as JSON."""
     if type(body) is bytes:
         content = body
-    elif isinstance(body, str | bytes | bytearray | memoryview):
+    elif isinstance(body, _AS_IT_IS):
         content = _content(body)
     else:
         content, headers = _json(body), as_json(headers)
     nbytes = len(content)
-    _check_body_bytes(nbytes)
+    if nbytes > limits.BODY_BYTES_MAX:
+        _check_body_bytes(nbytes)
     if key is not None:
         nbytes += _text_bytes(key, "key", limits.KEY_BYTES_MAX)
     if dedup_id is not None:
@@ -160,10 +162,11 @@ def _json(body: Any) -> bytes:
 
 def as_json(headers: Any) -> Any:  # anything: headers are checked afterwards
     """The headers of a message whose body is JSON."""
-    given = {} if headers is None else headers
-    if isinstance(given, Mapping) and CONTENT_TYPE not in {str(name).lower() for name in given}:
-        return {**given, CONTENT_TYPE: JSON}
-    return given
+    if headers is None:
+        return {CONTENT_TYPE: JSON}
+    if isinstance(headers, Mapping) and CONTENT_TYPE not in {str(name).lower() for name in headers}:
+        return {**headers, CONTENT_TYPE: JSON}
+    return headers
 
 
 def _check_body_bytes(nbytes: int) -> None:
@@ -186,24 +189,26 @@ def _headers_bytes(headers: dict[str, str]) -> int:
         raise InvalidRequest(
             f"a message may have at most {limits.HEADERS_MAX} headers, not {len(headers):,}"
         )
-    nbytes = 0
-    for name, value in headers.items():
-        if type(name) is str is type(value) and name.isascii() and value.isascii():
-            nbytes += len(name) + len(value)
-            continue
-        for part in (name, value):
-            if not isinstance(part, str):
-                raise InvalidRequest(
-                    f"names and values of headers must be str, not {type(part).__name__}: "
-                    "convert them with str()"
-                )
-            nbytes += len(_encoded(part, "a header"))
+    parts = [*headers, *headers.values()]
+    try:
+        nbytes = len("".join(parts).encode())
+    except (TypeError, UnicodeEncodeError):
+        nbytes = sum(map(_part_bytes, parts))  # says which part is wrong
     if nbytes > limits.HEADERS_BYTES_MAX:
         raise InvalidRequest(
             f"the headers of a message may have at most {limits.HEADERS_BYTES_MAX:,} bytes, "
             f"not {nbytes:,}: put content in the body"
         )
     return nbytes
+
+
+def _part_bytes(part: str) -> int:
+    if not isinstance(part, str):
+        raise InvalidRequest(
+            f"names and values of headers must be str, not {type(part).__name__}: "
+            "convert them with str()"
+        )
+    return len(_encoded(part, "a header"))
 
 
 def _text_bytes(text: str, name: str, limit: int) -> int:
