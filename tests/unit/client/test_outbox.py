@@ -163,7 +163,8 @@ class Attempt:
 
     def run(self) -> None:
         interrupter = Interrupter(self.moment)
-        for step in (*(partial(self.send, b"%d" % at) for at in range(5)), self.flush):
+        sends: list[Callable[[], None]] = [partial(self.send, b"%d" % at) for at in range(5)]
+        for step in (*sends, self.flush):
             if self.came:
                 step()
             else:
