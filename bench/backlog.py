@@ -14,7 +14,7 @@ from bench.measure import TURNS, Row, Run, Target, times
 from quiver import limits
 from quiver.batches.schema import TIME
 from quiver.model.topic import Order
-from quiver.node.shard import Shard, _Do
+from quiver.node.shard import Shard, _RunHere
 from quiver.node.tickets import Ticket
 
 SMALL = 1_000
@@ -107,7 +107,7 @@ class Backlog:
             taken.resolve((time.perf_counter() - start) * 1000)
 
         taken: Ticket[float] = Ticket()
-        shard.submit(_Do(take))
+        shard.submit(_RunHere(take))
         return taken.wait()
 
     def reopen(self) -> float:

@@ -5,8 +5,7 @@ batches, one chunk a slice; what a batch lacks (and what only the log knows, suc
 made for all slices together, so that many small slices do not cost much more than one.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple
 
@@ -50,38 +49,70 @@ class Piece(NamedTuple):
     part: Slice
 
 
-@dataclass(slots=True)
-class Columns:
-    """Messages as lists, None for a column that none of them has; times are milliseconds."""
+class Columns(dict[str, list[Any] | None]):
+    """What messages have besides their bodies, a list each, made when it is first asked for.
 
-    bodies: list[bytes]
-    keys: list[str | None] | None = None
-    headers: list[dict[str, str]] | None = None
-    priorities: list[int] | None = None
-    deliver_at: list[int | None] | None = None
-    expires_at: list[int | None] | None = None
-    dedup_ids: list[str | None] | None = None
-    created_at: list[int | None] | None = None
+    None for a column in which none of them has a value; times are milliseconds.
+    """
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self, arrays: Mapping[str, Any]) -> None:
+        self._arrays = arrays
+
+    def __missing__(self, name: str) -> list[Any] | None:
+        values = self._arrays.get(name)
+        if values is None or values.null_count == len(values):
+            return self.setdefault(name, None)
+        return self.setdefault(name, as_list(name, values))
+
+    def only(self, row: int) -> "Columns":
+        """Those of this row, on their own."""
+        made = Columns({})
+        for name in (*self._arrays, *self):
+            values = self[name]
+            made[name] = None if values is None else [values[row]]
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Columns, ({},), None, None, iter(self.items())
 
 
-def columns(batch: pa.RecordBatch, row: int, count: int) -> Columns:
-    """Rows `row … row + count` of the batch."""
-    assert row + count <= batch.num_rows
-    made: dict[str, Any] = {}
-    for name, values in zip(batch.schema.names, batch.columns, strict=True):
-        part = values.slice(row, count)
-        match name:
-            case "body":
-                made["bodies"] = part.to_pylist()
-            case "key" | "dedup_id":
-                made[f"{name}s"] = part.to_pylist()
-            case "headers":
-                made["headers"] = [dict(pairs or ()) for pairs in part.to_pylist()]
-            case "priority":
-                made["priorities"] = part.fill_null(0).to_pylist()
-            case _:  # times, as numbers: Arrow makes datetimes two hundred times more slowly
-                made[name] = part.view(pa.int64()).to_pylist()
-    return Columns(**made)
+NONE: Final = Columns({})  # of messages that have only bodies; no key, priority and so on is kept
+
+
+def columns(batch: pa.RecordBatch) -> Columns:
+    """What its messages have besides their bodies."""
+    if batch.num_columns == 1:
+        return NONE
+    found = dict(zip(batch.schema.names, batch.columns, strict=True))
+    del found["body"]
+    return Columns(found)
+
+
+def as_list(name: str, values: Any) -> Any:
+    """A column as Python has it."""
+    match name:
+        case "headers":
+            return [None if pairs is None else dict(pairs) for pairs in values.to_pylist()]
+        case "priority":
+            return values.fill_null(0).to_pylist()
+        case "created_at":  # as numbers: Arrow makes datetimes two hundred times more slowly
+            return values.cast(pa.int64()).to_pylist()
+        case "origin":
+            times = pc.struct_field(values, "time").cast(pa.int64()).to_pylist()
+            return list(map(_origin, values.to_pylist(), times))
+        case _:
+            return values.to_pylist()
+
+
+def _origin(given: dict[str, Any] | None, time_ms: int) -> Origin | None:
+    if given is None:
+        return None
+    return Origin(
+        given["topic"], given["partition"], given["offset"], given["group"], given["attempts"],
+        given["reason"], time_ms,
+    )  # fmt: skip
 
 
 def table(pieces: Sequence[Piece], *, with_ids: bool = False, with_where: bool = False) -> pa.Table:

@@ -368,6 +368,7 @@ class Keeper:
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
+        self.kept = Kept()  # as in the other face
 
 
 @explained_by(sync.Consumer)
@@ -506,6 +507,7 @@ class AsyncConsumer:
             with suppress(TimeoutError, *GIVEN_UP):
                 async with asyncio.timeout(limits.CONSUMER_CLOSE_SECONDS):
                     await run(self._consuming.release(waiting))
+        self._stock.were_given_back()
 
     async def __aenter__(self) -> Self:
         await run(self._flows.policy(self._topic))  # it is there

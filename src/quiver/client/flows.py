@@ -9,11 +9,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, groupby, pairwise, repeat
+from itertools import accumulate, chain, count, groupby, pairwise, repeat
+from operator import attrgetter
 from pathlib import Path
 from secrets import randbits
 from sys import modules
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -32,6 +33,7 @@ from quiver.client.results import (
     Lease,
     Leased,
     LeasedTable,
+    MessagePage,
     Record,
     Sent,
     SentBatch,
@@ -88,7 +90,6 @@ from quiver.model.replies import (
     Backup,
     Durability,
     Moved,
-    Origin,
     Placed,
     Positioned,
     ProducerOpened,
@@ -111,7 +112,9 @@ from quiver.node.tickets import Ticket
 
 T = TypeVar("T")
 L = TypeVar("L", bound=Leased)
+Ranges: TypeAlias = list[tuple[int, int]]  # of offsets
 B = TypeVar("B", bound=LeasedTable)
+_ROW: Final = attrgetter("_row")  # in C, as it is for many
 Place: TypeAlias = tuple[int, int]  # partition and offset
 Demand: TypeAlias = Callable[[str], None]  # raises if somebody may not send to that topic
 
@@ -602,18 +605,16 @@ class Flows:
         self, action: Action, items: Any, *, delay: Any = None, lease: Any = None, reason: str = ""
     ) -> list[Any]:
         """The commands that settle these items."""
-        found: dict[tuple[int, int], dict[tuple[int, int], list[tuple[int, int]]]] = {}
-        for item in listed(items):
-            if isinstance(item, Leased) and needs_no_settling(
-                action, item.lease, reserved=item.reserved
-            ):
-                continue
-            topic, group, partition, offset, epoch = self._receipt(item)
-            ranges = found.setdefault((topic, group), {}).setdefault((partition, epoch), [])
-            if ranges and ranges[-1][1] == offset:
-                ranges[-1] = (ranges[-1][0], offset + 1)
+        found: dict[tuple[int, int], dict[tuple[int, int], Ranges]] = {}
+        for what, together in to_settle(action, listed(items)):
+            if isinstance(what, str):
+                topic, group, partition, offset, epoch = verify(what, self.secret)
+                ranges = [(offset, offset + 1)]
             else:
-                ranges.append((offset, offset + 1))
+                topic, group, epoch = self._lease(what)
+                partition, ranges = together[0].partition, offsets_of(together)
+            of_group = found.setdefault((topic, group), {})
+            of_group.setdefault((partition, epoch), []).extend(ranges)
         return [
             self.settle_command(action, owner, ranges, delay, lease, reason)
             for owner, ranges in found.items()
@@ -641,19 +642,19 @@ class Flows:
             randbits(63),
         )
 
-    def _receipt(self, item: Any) -> Receipt:
+    def _lease(self, lease: Lease) -> tuple[int, int, int]:
+        """Topic, group and epoch of a lease that this queue has given."""
+        found = lease.topic_number, lease.group_number, lease.epoch
+        if lease.tag != tag(*found, self.secret):
+            raise ReceiptInvalid("the delivery is not of this queue; settle it where it is")
+        return found
+
+    def _receipt(self, item: Leased | str) -> Receipt:
         """What a delivery or a receipt's text stands for."""
-        if isinstance(item, Leased):
-            held = item.lease
-            lease = held.topic_number, held.group_number, held.epoch
-            if held.tag != tag(*lease, self.secret):
-                raise ReceiptInvalid("the delivery is not of this queue; settle it where it is")
-            return Receipt(
-                held.topic_number, held.group_number, item.partition, item.offset, held.epoch
-            )
         if isinstance(item, str):
             return verify(item, self.secret)
-        raise InvalidRequest(f"deliveries and receipts can be settled, not {type(item).__name__}")
+        topic, group, epoch = self._lease(item.lease)
+        return Receipt(topic, group, item.partition, item.offset, epoch)
 
     def settle_all(self, commands: Sequence[Settle]) -> Flow[dict[Receipt, None]]:
         """Settle; return what was refused."""
@@ -1025,63 +1026,78 @@ def deliveries(
 ) -> list[L]:
     """The granted messages as objects of the caller's kind."""
     made: list[L] = []
-    for pieces in _by_batch(grant.source.readable(some=True)):
-        attempts = _each(pieces, lambda part: repeat(part.attempt, part.count))
-        reserved = _each(pieces, lambda part: repeat(part.reserved, part.count))
-        columns_ = _record_columns(lease.topic, pieces)
-        made += map(make, repeat(settle), repeat(lease), attempts, reserved, *columns_)
+    for pages, bodies in _pages(lease.topic, grant.source.readable(some=True), settle):
+        reserved = chain.from_iterable(repeat(p.part.reserved, p.part.count) for p in pages)
+        made += map(make, each(pages), count(), bodies, repeat(lease), reserved)
     return made
 
 
 def records(topic: str, pieces: Iterable[Piece]) -> list[Record]:
     """Messages as objects."""
     made: list[Record] = []
-    for together in _by_batch(pieces):
-        made += map(Record, *_record_columns(topic, together))
+    for pages, bodies in _pages(topic, pieces, None):
+        made += map(Record, each(pages), count(), bodies)
     return made
 
 
-def _by_batch(pieces: Iterable[Piece]) -> Iterable[list[Piece]]:
-    """Neighbours of one batch together, so that it is opened once for all of them."""
+def each(pages: Iterable[MessagePage]) -> Iterator[MessagePage]:
+    """The page of each message."""
+    return chain.from_iterable(repeat(page, page.part.count) for page in pages)
+
+
+def _pages(
+    topic: str, pieces: Iterable[Piece], settle: Callable[..., Any] | None
+) -> Iterator[tuple[list[MessagePage], list[bytes]]]:
+    """A page for each slice, and the bodies; neighbours of one batch together: it is opened once."""
     for _, together in groupby(pieces, key=lambda piece: id(piece.batch)):
-        yield list(together)
+        found = list(together)
+        batch, at, part = found[0]
+        if len(found) == 1:
+            batch = batch.slice(at, part.count)
+        else:
+            rows = chain.from_iterable(range(at, at + part.count) for _, at, part in found)
+            batch = batch.take(pa.array(rows, pa.int32()))
+        known = columns(batch)
+        firsts = accumulate((part.count for *_, part in found), initial=0)
+        pages = [
+            MessagePage(topic, part, first, known, settle)
+            for (*_, part), first in zip(found, firsts, strict=False)
+        ]
+        yield pages, batch.column("body").to_pylist()
 
 
-def _each(pieces: list[Piece], values: Callable[[Slice], Iterable[Any]]) -> Iterable[Any]:
-    return chain.from_iterable(values(piece.part) for piece in pieces)
+def to_settle(action: Action, items: list[Any]) -> Iterator[tuple[Lease | str, list[Leased]]]:
+    """What an action changes, in the given order: receipts, and deliveries of a page by their lease."""
+    for page, found in groupby(items, key=_page_of):
+        together = list(found)
+        if page is None:
+            yield from ((text, []) for text in together)
+            continue
+        lease = together[0].lease
+        if lease.settled:
+            together = [
+                x for x in together if not needs_no_settling(action, lease, reserved=x.reserved)
+            ]
+        if together:
+            yield lease, together
 
 
-def _record_columns(topic: str, pieces: list[Piece]) -> list[Iterable[Any]]:
-    """The arguments of `Record` for each message of some pieces of a batch, a column each."""
-    batch, at, part = pieces[0]
-    if len(pieces) == 1:
-        found = columns(batch, at, part.count)
-    else:
-        rows = chain.from_iterable(range(at, at + part.count) for _, at, part in pieces)
-        taken = batch.take(pa.array(rows, pa.int32()))
-        found = columns(taken, 0, taken.num_rows)
-    times = _each(pieces, lambda part: repeat(part.created_ms, part.count))
-    if found.created_at is not None:
-        times = (created or stored for created, stored in zip(found.created_at, times, strict=True))
-    return [
-        repeat(topic),
-        found.bodies,
-        found.keys or repeat(None),
-        found.headers or repeat(None),
-        found.priorities or repeat(0),
-        _each(pieces, lambda part: repeat(part.partition, part.count)),
-        _each(pieces, lambda part: range(part.offset, part.offset + part.count)),
-        _each(pieces, lambda part: repeat(part.index, part.count)),
-        _each(pieces, lambda part: range(part.row, part.row + part.count)),
-        times,
-        _each(pieces, _origins),
-    ]
+def _page_of(item: Any) -> MessagePage | None:
+    if isinstance(item, Leased):
+        return item._page
+    if isinstance(item, str):
+        return None
+    raise InvalidRequest(f"deliveries and receipts can be settled, not {type(item).__name__}")
 
 
-def _origins(piece: Slice) -> Iterable[Origin | None]:
-    if piece.origin is None:
-        return repeat(None, piece.count)
-    return [piece.origin.shift(at) for at in range(piece.count)]
+def offsets_of(together: list[Leased]) -> Ranges:
+    """Where deliveries of one page are in their partition: often each after the one before."""
+    page = together[0]._page
+    shift = page.part.offset - page.first
+    rows = list(map(_ROW, together))
+    if rows != list(range(rows[0], rows[0] + len(rows))):
+        return merge([(row + shift, row + shift + 1) for row in rows])
+    return [(rows[0] + shift, rows[-1] + shift + 1)]
 
 
 def needs_no_settling(action: Action, lease: Lease, *, reserved: bool) -> bool:

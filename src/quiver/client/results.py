@@ -10,10 +10,11 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quiver.batches.output import Columns
 from quiver.client.twins import explained_by
 from quiver.core.delivery.offsets import merge, subtract
 from quiver.errors import InvalidRequest
-from quiver.model.replies import Durability, Origin, Placed
+from quiver.model.replies import Durability, Origin, Placed, Slice
 from quiver.model.units import Duration
 from quiver.node.receipts import Receipt, text
 
@@ -97,48 +98,115 @@ class Lease:
         )  # fmt: skip
 
 
-class Record:
-    """A stored message."""
+class MessagePage:
+    """What messages share that follow each other: their slice, and columns of the batch they are in.
 
-    __slots__ = ("_index", "_row", "_time_ms", "body", "headers", "key", "offset", "origin",
-                 "partition", "priority", "topic")  # fmt: skip
+    A message is a row of the columns; `first` is that of the slice's first message. Where a column says
+    for each message what the slice says for all, the column is right.
+    The garbage collector does not look at the messages (`gc=False`): there are many, and looking takes
+    longer than making them. So a page must not refer to them, and what their `settle` belongs to lets go
+    of them when it is closed.
+    """
+
+    __slots__ = ("columns", "first", "part", "settle", "topic")
 
     def __init__(
-        self, topic: str, body: bytes, key: str | None, headers: Mapping[str, str] | None,
-        priority: int, partition: int, offset: int, index: int, row: int, time_ms: int,
-        origin: Origin | None,
+        self, topic: str, part: Slice, first: int, columns: Columns, settle: Any
     ) -> None:  # fmt: skip
         self.topic = topic
-        self.body = body
-        self.key = key
-        self.headers = headers or NO_HEADERS
-        self.priority = priority
-        self.partition = partition
-        self.offset = offset
-        self.origin = origin
-        self._index = index
-        self._row = row
-        self._time_ms = time_ms
+        self.part = part
+        self.first = first
+        self.columns = columns
+        self.settle = settle  # by what deliveries are settled; records are not
+
+    def only(self, row: int) -> "MessagePage":
+        """The page of this row alone, for a message that leaves the process."""
+        part = self.part.cut(row - self.first, 1)
+        return MessagePage(self.topic, part, 0, self.columns.only(row), self.settle)
+
+
+class Record(msgspec.Struct, gc=False, eq=False):
+    """A stored message."""
+
+    _page: MessagePage
+    _row: int
+    body: bytes
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        rest = (getattr(self, name) for name in self.__struct_fields__[2:])
+        return type(self), (self._page.only(self._row), 0, *rest)
+
+    @property
+    def topic(self) -> str:
+        """The topic it was read from."""
+        return self._page.topic
+
+    @property
+    def partition(self) -> int:
+        """The partition that it is in."""
+        return self._page.part.partition
+
+    @property
+    def offset(self) -> int:
+        """Where it is in its partition."""
+        page = self._page
+        return page.part.offset + self._row - page.first
+
+    @property
+    def key(self) -> str | None:
+        """Its key, if it has one."""
+        keys = self._page.columns["key"]
+        return None if keys is None else keys[self._row]
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """Names and values; empty if it has none."""
+        headers = self._page.columns["headers"]
+        return NO_HEADERS if headers is None else headers[self._row] or NO_HEADERS
+
+    @property
+    def priority(self) -> int:
+        """0 to 9; 9 goes first."""
+        priorities = self._page.columns["priority"]
+        return 0 if priorities is None else priorities[self._row]
+
+    @property
+    def origin(self) -> Origin | None:
+        """Of a dead letter: where it came from, and why it died."""
+        page = self._page
+        origins = page.columns["origin"]
+        if origins is not None:
+            known: Origin | None = origins[self._row]
+            return known
+        origin = page.part.origin
+        return None if origin is None else origin.shift(self._row - page.first)
 
     @property
     def id(self) -> str:
         """The message's identity: where its bytes are in the log. It stays when the message moves."""
-        return f"{self._index}-{self._row}"
+        entry, row = self.place
+        return f"{entry}-{row}"
 
     @property
     def place(self) -> tuple[int, int]:
         """Entry and row of the log: what `id` says in text."""
-        return self._index, self._row
+        page = self._page
+        entries, rows = page.columns["entry"], page.columns["row"]
+        if entries is None or rows is None:
+            return page.part.index, page.part.row + self._row - page.first
+        return entries[self._row], rows[self._row]
 
     @property
     def created_ms(self) -> int:
         """`created_at` in milliseconds since 1970."""
-        return self._time_ms
+        times = self._page.columns["created_at"]
+        made = None if times is None else times[self._row]
+        return made or self._page.part.created_ms
 
     @property
     def created_at(self) -> datetime:
         """When the message was made (or else stored), in UTC."""
-        return datetime.fromtimestamp(self._time_ms / 1000, UTC)
+        return datetime.fromtimestamp(self.created_ms / 1000, UTC)
 
     @property
     def text(self) -> str:
@@ -165,37 +233,23 @@ class Record:
         return ""
 
 
-class Leased(Record):
+class Leased(Record, gc=False, eq=False):
     """A message under a lease; `Delivery` and `AsyncDelivery` can settle it.
 
     While it is `reserved` it has not begun, and another consumer may take it over.
     """
 
-    __slots__ = ("_settle", "attempt", "lease", "reserved")
-
-    def __init__(
-        self, settle: Callable[..., Any], lease: Lease, attempt: int, reserved: bool, topic: str,
-        body: bytes, key: str | None, headers: Mapping[str, str] | None, priority: int,
-        partition: int, offset: int, index: int, row: int, time_ms: int, origin: Origin | None,
-    ) -> None:  # fmt: skip
-        self.topic = topic
-        self.body = body
-        self.key = key
-        self.headers = headers or NO_HEADERS
-        self.priority = priority
-        self.partition = partition
-        self.offset = offset
-        self.origin = origin
-        self._index = index
-        self._row = row
-        self._time_ms = time_ms
-        self._settle = settle
-        self.lease = lease
-        self.attempt = attempt
-        self.reserved = reserved
+    lease: Lease
+    reserved: bool
 
     def _more(self) -> str:
         return f", group={self.group!r}, attempt={self.attempt}"
+
+    @property
+    def attempt(self) -> int:
+        """Which delivery to the group it is: 1 for the first."""
+        attempts = self._page.columns["attempt"]
+        return self._page.part.attempt if attempts is None else attempts[self._row]
 
     @property
     def group(self) -> str:
@@ -218,14 +272,12 @@ class Leased(Record):
         )  # fmt: skip
 
 
-class Delivery(Leased):
+class Delivery(Leased, gc=False, eq=False):
     """A message in your hands until its lease ends: ack it, or it will be delivered again."""
-
-    __slots__ = ()
 
     def ack(self) -> None:
         """Done with it."""
-        self._settle("ack", [self])
+        self._page.settle("ack", [self])
 
     def nack(self, *, delay: Duration | None = None, reason: str = "") -> None:
         """Failed: deliver it again after `delay`, or after what the topic's retry policy says.
@@ -234,7 +286,7 @@ class Delivery(Leased):
             delay: How long until then; None for what the topic's retry policy says.
             reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
         """
-        self._settle("nack", [self], delay=delay, reason=reason)
+        self._page.settle("nack", [self], delay=delay, reason=reason)
 
     def extend(self, lease: Duration) -> None:
         """Hold it for `lease` from now.
@@ -242,7 +294,7 @@ class Delivery(Leased):
         Args:
             lease: How long from now on; more than 0, at most 7 days.
         """
-        self._settle("extend", [self], lease=lease)
+        self._page.settle("extend", [self], lease=lease)
 
     def dead_letter(self, *, reason: str = "") -> None:
         """Give it up: move it to the dead-letter topic.
@@ -250,7 +302,7 @@ class Delivery(Leased):
         Args:
             reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
         """
-        self._settle("dead_letter", [self], reason=reason)
+        self._page.settle("dead_letter", [self], reason=reason)
 
     def begin(self, *, lease: Duration | None = None) -> None:
         """Work on it now, if it was reserved: an attempt. Hold it for `lease` from now, if given.
@@ -258,7 +310,7 @@ class Delivery(Leased):
         Args:
             lease: How long from now on; None for as long as it is held anyway.
         """
-        self._settle("begin", [self], lease=lease)
+        self._page.settle("begin", [self], lease=lease)
 
     def release(self, *, delay: Duration | None = None) -> None:
         """Give it back, for after `delay`: the attempt does not count.
@@ -266,38 +318,36 @@ class Delivery(Leased):
         Args:
             delay: How long until it may be delivered again; None for at once.
         """
-        self._settle("release", [self], delay=delay)
+        self._page.settle("release", [self], delay=delay)
 
 
 @explained_by(Delivery)
-class AsyncDelivery(Leased):
+class AsyncDelivery(Leased, gc=False, eq=False):
     """`Delivery`, awaited."""
-
-    __slots__ = ()
 
     async def ack(self) -> None:
         """Done with it."""
-        await self._settle("ack", [self])
+        await self._page.settle("ack", [self])
 
     async def nack(self, *, delay: Duration | None = None, reason: str = "") -> None:
         """Failed: deliver it again after `delay`, or after what the topic's retry policy says."""
-        await self._settle("nack", [self], delay=delay, reason=reason)
+        await self._page.settle("nack", [self], delay=delay, reason=reason)
 
     async def extend(self, lease: Duration) -> None:
         """Hold it for `lease` from now."""
-        await self._settle("extend", [self], lease=lease)
+        await self._page.settle("extend", [self], lease=lease)
 
     async def dead_letter(self, *, reason: str = "") -> None:
         """Give it up: move it to the dead-letter topic."""
-        await self._settle("dead_letter", [self], reason=reason)
+        await self._page.settle("dead_letter", [self], reason=reason)
 
     async def begin(self, *, lease: Duration | None = None) -> None:
         """Work on it now, if it was reserved: an attempt. Hold it for `lease` from now, if given."""
-        await self._settle("begin", [self], lease=lease)
+        await self._page.settle("begin", [self], lease=lease)
 
     async def release(self, *, delay: Duration | None = None) -> None:
         """Give it back, for after `delay`: the attempt does not count."""
-        await self._settle("release", [self], delay=delay)
+        await self._page.settle("release", [self], delay=delay)
 
 
 class LeasedTable:

@@ -477,6 +477,7 @@ class Keeper:
         self._runner.stop()
         if thread is not None:
             thread.join()
+        self._kept = Kept()  # deliveries keep their queue, and the collector does not see how
 
 
 class Consumer:
@@ -618,6 +619,7 @@ class Consumer:
         if waiting and not self._outage.lasts:
             with suppress(Stopped, *GIVEN_UP):
                 Runner().run(self._consuming.release(waiting), limits.CONSUMER_CLOSE_SECONDS)
+        self._stock.were_given_back()
 
     def __enter__(self) -> Self:
         return self

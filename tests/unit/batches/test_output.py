@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from quiver.batches.output import ORIGIN, OUTPUT_SCHEMA, Columns, Piece, columns, ids_of, table
+from quiver.batches.output import NONE, ORIGIN, OUTPUT_SCHEMA, Piece, columns, ids_of, table
 from quiver.batches.rows import make_row, pack
 from quiver.batches.schema import TIME, assemble
 from quiver.model.replies import Origin, Slice
@@ -36,29 +36,23 @@ def piece(batch, part):
     return Piece(batch, part.row, part)
 
 
-def test_plain_messages_are_one_list():
-    assert columns(PLAIN, 2, 3) == Columns(
-        [b"2", b"3", b"4"], None, None, None, None, None, None, None
-    )
+def test_messages_that_have_only_bodies_have_no_columns():
+    assert columns(PLAIN) is NONE
+    assert NONE["key"] is None
+    assert NONE["priority"] is None
 
 
 def test_every_column_that_exists_is_a_list():
-    assert columns(RICH, 0, 3) == Columns(
-        bodies=[b"a", b"b", b"c"],
-        keys=[None, "k", None],
-        headers=[{}, {"x": "y"}, {"z": ""}],
-        priorities=[0, 3, 0],
-        deliver_at=[None, NOW + 1_000, None],
-        expires_at=[None, NOW + 2_000, None],
-        dedup_ids=[None, "d", None],
-        created_at=None,
-    )
-    assert columns(RICH, 1, 1).headers == [{"x": "y"}]
+    found = columns(RICH)
+    assert found["key"] == [None, "k", None]
+    assert found["headers"] == [None, {"x": "y"}, {"z": ""}]
+    assert found["priority"] == [0, 3, 0]
+    assert found["created_at"] is None
+    one = found.only(1)
+    assert (one["key"], one["headers"], one["priority"]) == (["k"], [{"x": "y"}], [3])
 
 
 def test_rows_beyond_the_batch_are_a_bug():
-    with pytest.raises(AssertionError):
-        columns(PLAIN, 8, 3)
     with pytest.raises(AssertionError):
         table([piece(PLAIN, slice_of(8, 3))])
 
@@ -112,7 +106,7 @@ def test_a_creation_time_of_the_sender_stays():
     batch = assemble({"body": pa.array([b"", b""]), "created_at": pa.array([5, None], TIME)})
     made = table([piece(batch, slice_of(0, 2)), piece(PLAIN, slice_of(0, 1, time_ms=9))])
     assert made.column("created_at").cast(pa.int64()).to_pylist() == [5, NOW, 9]
-    assert columns(batch, 0, 2).created_at == [5, None]
+    assert columns(batch)["created_at"] == [5, None]
 
 
 def test_a_dead_letter_says_where_it_came_from():

@@ -29,7 +29,7 @@ again = decode(b"".join(map(bytes, encode(batch, "zstd"))))
 assert accept(pa.Table.from_batches([again, again])).num_rows == 18
 origin = Origin("t", 0, 0, "g", 1, "r", 1)
 made = table([Piece(again, 0, Slice(0, 0, 9, 1, 0, 1, 1, origin))], with_ids=True)
-assert made.num_rows == len(columns(again, 0, 9).headers) == 9
+assert made.num_rows == len(columns(again)["headers"] or ()) == 9
 """
 
 

@@ -3,8 +3,10 @@
 import pytest
 
 from quiver import limits
+from quiver.batches.output import NONE
 from quiver.client.remote.deadlines import Deadlines
-from quiver.client.results import Delivery, Lease
+from quiver.client.results import Delivery, Lease, MessagePage
+from quiver.model.replies import Slice
 from quiver.node.receipts import Receipt, text
 
 TAG = bytes(16)
@@ -12,7 +14,8 @@ TAG = bytes(16)
 
 def delivery(epoch: int = 5, offset: int = 0, lease: Lease | None = None) -> Delivery:
     lease = lease or Lease("t", 1, "g", 2, epoch, 1_000, False, TAG)
-    return Delivery(None, lease, 1, False, "t", b"", None, None, 0, 0, offset, epoch, 0, 0, None)  # type: ignore[arg-type]
+    page = MessagePage("t", Slice(0, offset, 1, epoch, 0, 0, 1), 0, NONE, None)
+    return Delivery(page, 0, b"", lease, False)
 
 
 def test_a_delivery_has_the_deadline_of_its_receive_and_then_the_newest():

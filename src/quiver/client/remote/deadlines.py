@@ -7,14 +7,16 @@ is missing, the sooner of both deadlines counts.
 """
 
 from collections.abc import Iterable
+from operator import attrgetter
 from threading import Lock
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from quiver import limits
 from quiver.client.results import Lease, Leased, LeasedTable
 from quiver.node.receipts import Receipt, parse
 
 Item: TypeAlias = Leased | str
+_LEASE: Final = attrgetter("lease")
 
 
 class Deadlines:
@@ -33,6 +35,15 @@ class Deadlines:
             return 0
         granted_ms = item.lease.deadline_ms
         return self._told.get(_receipt(item), granted_ms) if self._told else granted_ms
+
+    def earliest(self, together: list[Leased]) -> int:
+        """The first of these ends, of deliveries that were given out together."""
+        if self._told:
+            return min(map(self.until, together))
+        if together[0].epoch <= self._forgotten:
+            return 0
+        leases: set[Lease] = set(map(_LEASE, together))
+        return min(lease.deadline_ms for lease in leases)
 
     def doubt(self, items: Iterable[Item], deadline_ms: int) -> None:
         """The leases of these may be about to end then."""

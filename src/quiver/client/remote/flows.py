@@ -30,9 +30,10 @@ from quiver.client.flows import (
     expired,
     lease_of,
     listed,
-    needs_no_settling,
     note_begun,
+    offsets_of,
     picks_of,
+    to_settle,
     together,
 )
 from quiver.client.remote import tables, wire
@@ -429,23 +430,14 @@ class RemoteFlows(Flows):
         receipts: list[str] = []
         found: dict[tuple[Lease, int], Ranges] = {}
         until_ms = limits.TIME_MS_MAX
-        for item in listed(items):
-            if isinstance(item, str):
-                until_ms = min(
-                    until_ms, self._deadlines.until(item)
-                )  # whose it is the node will say
-                receipts.append(item)
-            elif not isinstance(item, Leased):
-                raise InvalidRequest(
-                    f"deliveries and receipts can be settled, not {type(item).__name__}"
-                )
-            elif not needs_no_settling(action, item.lease, reserved=item.reserved):
-                until_ms = min(until_ms, self._deadlines.until(item))
-                ranges = found.setdefault((item.lease, item.partition), [])
-                if ranges and ranges[-1][1] == item.offset:
-                    ranges[-1] = (ranges[-1][0], item.offset + 1)
-                else:
-                    ranges.append((item.offset, item.offset + 1))
+        for what, held in to_settle(action, listed(items)):
+            if isinstance(what, str):  # whose it is the node will say
+                until_ms = min(until_ms, self._deadlines.until(what))
+                receipts.append(what)
+            else:
+                until_ms = min(until_ms, self._deadlines.earliest(held))
+                ranges = found.setdefault((what, held[0].partition), [])
+                ranges.extend(offsets_of(held))
         part = _part(
             action, receipts, [_held(*where, merge(ranges)) for where, ranges in found.items()],
             delay, lease, reason,

@@ -1,23 +1,26 @@
 """Messages as a node sends them, an Arrow stream, to what the API hands out."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import chain, repeat
+from itertools import chain, count, pairwise, repeat
 from typing import Any, Final, TypeVar
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quiver.batches.output import ID, OUTPUT_SCHEMA, WHERE, ids_of
-from quiver.client.flows import Place
+from quiver.batches.output import ID, OUTPUT_SCHEMA, WHERE, Columns, ids_of
+from quiver.client.flows import Place, each
 from quiver.client.remote import wire
 from quiver.client.remote.link import Reply
-from quiver.client.results import Lease, Leased, Record
-from quiver.model.replies import Origin
+from quiver.client.results import Lease, Leased, MessagePage, Record
+from quiver.model.replies import Slice
 
 SCHEMA: Final = pa.schema([*OUTPUT_SCHEMA, *WHERE])
+MADE_WHEN_ASKED: Final = tuple(  # into objects, a column at a time
+    field.name for field in SCHEMA if field.name not in ("body", "partition", "offset")
+)
 
 T = TypeVar("T")
 L = TypeVar("L", bound=Leased)
@@ -56,25 +59,36 @@ def deliveries(
     make: Callable[..., L], settle: Callable[..., Any], lease: Lease, table: pa.Table, reserved: int
 ) -> list[L]:
     """The messages of a receive as objects of the caller's kind; the last are `reserved`."""
-    attempts = table["attempt"].to_pylist()
     begun = chain(repeat(False, table.num_rows - reserved), repeat(True, reserved))
-    columns = _columns(lease.topic, table)
-    return list(map(make, repeat(settle), repeat(lease), attempts, begun, *columns))
+    pages = each(_pages(lease.topic, table, settle))
+    return list(map(make, pages, count(), table["body"].to_pylist(), repeat(lease), begun))
 
 
 def ranges(table: pa.Table) -> dict[int, list[tuple[int, int]]]:
     """All offsets of a table, by partition."""
     found: dict[int, list[tuple[int, int]]] = {}
-    whole = table.select(["partition", "offset"]).combine_chunks()
-    for part in whole.to_batches():  # one, or none
+    for _, rows, partition, offset in _runs(table):
+        found.setdefault(partition, []).append((offset, offset + rows))
+    return found
+
+
+def _pages(topic: str, table: pa.Table, settle: Any) -> Iterator[MessagePage]:
+    """A page for messages that follow each other; what else their slices would say are columns here."""
+    known = Columns({name: table[name] for name in MADE_WHEN_ASKED})
+    for start, rows, partition, offset in _runs(table):
+        part = Slice(partition, offset, rows, index=0, row=0, time_ms=0)
+        yield MessagePage(topic, part, start, known, settle)
+
+
+def _runs(table: pa.Table) -> Iterator[tuple[int, int, int, int]]:
+    """Messages that follow each other: the first's row, how many, their partition, the first's offset."""
+    for part in table.select(["partition", "offset"]).combine_chunks().to_batches():  # one, or none
         moved = (pc.pairwise_diff(values) for values in part.columns)
         breaks = pc.or_(*(pc.not_equal(by, same) for by, same in zip(moved, (0, 1), strict=True)))
         starts = [0, *pc.indices_nonzero(breaks).to_pylist()]
+        counts = (end - start for start, end in pairwise([*starts, part.num_rows]))
         firsts = part.take(pa.array(starts)).to_pydict()
-        ends = [*starts[1:], part.num_rows]
-        for partition, offset, start, end in zip(*firsts.values(), starts, ends, strict=True):
-            found.setdefault(partition, []).append((offset, offset + end - start))
-    return found
+        yield from zip(starts, counts, *firsts.values(), strict=True)
 
 
 @dataclass(frozen=True)
@@ -92,47 +106,10 @@ class TablePage:
 
     def records(self, topic: str, *, whole: bool = False) -> list[Record]:
         """Its messages; what the node could not read it has left out, or refused."""
-        return list(map(Record, *_columns(topic, self.content)))
+        pages = each(_pages(topic, self.content, None))
+        return list(map(Record, pages, count(), self.content["body"].to_pylist()))
 
     def table(self) -> pa.Table:
         """Its messages as Arrow, with ids."""
         entries, rows = (self.content[field.name].combine_chunks() for field in WHERE)
         return plain(self.content).append_column(ID, ids_of(entries, rows))
-
-
-def _columns(topic: str, table: pa.Table) -> list[Iterable[Any]]:
-    """The arguments of `Record` for each message, a column each."""
-    return [
-        repeat(topic),
-        table["body"].to_pylist(),
-        _or(table["key"], None, pa.ChunkedArray.to_pylist),
-        _or(table["headers"], None, _headers),
-        table["priority"].to_pylist(),
-        table["partition"].to_pylist(),
-        table["offset"].to_pylist(),
-        table["entry"].to_pylist(),
-        table["row"].to_pylist(),
-        table["created_at"].cast(pa.int64()).to_pylist(),
-        _or(table["origin"], None, _origins),
-    ]
-
-
-def _or(column: pa.ChunkedArray, missing: Any, values: Callable[[Any], Iterable[Any]]) -> Any:
-    return repeat(missing) if column.null_count == len(column) else values(column)
-
-
-def _headers(column: pa.ChunkedArray) -> Iterable[Any]:
-    return (None if pairs is None else dict(pairs) for pairs in column.to_pylist())
-
-
-def _origins(column: pa.ChunkedArray) -> Iterable[Origin | None]:
-    times = pc.struct_field(column, "time").cast(pa.int64()).to_pylist()
-    for given, time_ms in zip(column.to_pylist(), times, strict=True):
-        yield None if given is None else _origin(given, time_ms)
-
-
-def _origin(given: dict[str, Any], time_ms: int) -> Origin:
-    return Origin(
-        given["topic"], given["partition"], given["offset"], given["group"], given["attempts"],
-        given["reason"], time_ms,
-    )  # fmt: skip
