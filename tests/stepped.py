@@ -4,13 +4,13 @@ from typing import Any
 
 from quiver.batches.rows import make_row
 from quiver.model.commands import Command, CreateTopic, Held, Receive, Settle
+from quiver.model.replies import Grant
 from quiver.model.topic import TopicPolicy
 from quiver.node.engine import Engine, Proposal
 from quiver.node.front import (
     CommandRequest,
     Front,
     FrontRequest,
-    Grant,
     GrantTicket,
     Pending,
     ReceiveRequest,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quiver.client.connect import open_flows
+from quiver.client.local import open_flows
 from quiver.client.sync import Queue
 from quiver.node.clock import SystemClock
 from quiver.testing import VirtualClock

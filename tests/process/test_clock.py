@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import quiver
-from quiver.client.connect import open_flows
+from quiver.client.local import open_flows
 from quiver.client.sync import Queue
 from quiver.model.units import milliseconds
 from quiver.node.clock import SystemClock

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from quiver.core.delivery.offsets import SIZE, OffsetSet, merge, subtract
+from quiver.core.delivery.offsets import SIZE, OffsetSet
+from quiver.model.ranges import merge, subtract
 
 END = 3 * SIZE
 # Mostly near the edges of chunks, where something can go wrong.

@@ -11,10 +11,11 @@ from quiver.core.delivery import Delivery
 from quiver.core.delivery.chains import Ring, join
 from quiver.core.delivery.lanes import Lanes
 from quiver.core.delivery.members import Members
-from quiver.core.delivery.offsets import OffsetSet, merge
+from quiver.core.delivery.offsets import OffsetSet
 from quiver.core.delivery.view import Lease, Piece
 from quiver.errors import MemberFenced
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Receive, Run, Send
+from quiver.model.ranges import merge
 from quiver.model.replies import Received
 from quiver.model.topic import Retry, TopicPolicy
 from tests.lengths import examples

@@ -40,7 +40,11 @@ pytestmark = pytest.mark.process
 
 
 def packages_loaded_by(statement: str) -> set[str]:
-    script = f"import sys\n{statement}\nprint(*{{name.partition('.')[0] for name in sys.modules}})"
+    return {name.partition(".")[0] for name in modules_loaded_by(statement)}
+
+
+def modules_loaded_by(statement: str) -> set[str]:
+    script = f"import sys\n{statement}\nprint(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False
     )
@@ -57,6 +61,13 @@ def test_connecting_loads_nothing_that_only_a_node_or_spark_needs():
     needed = packages_loaded_by("import aiohttp, pyarrow.parquet, pyarrow.compute")
     found = packages_loaded_by("import quiver, quiver.client.remote.flows; quiver.connect")
     assert found & HEAVY - needed <= {"fcntl", "msgspec"}
+
+
+def test_a_client_of_nodes_loads_nothing_that_decides_or_keeps_messages():
+    found = modules_loaded_by("import quiver, quiver.client.remote.flows; quiver.connect")
+    ours = {".".join(name.split(".")[:3]) for name in found if name.startswith("quiver.")}
+    assert not {name for name in ours if name.startswith("quiver.core")}
+    assert not ours & {"quiver.node.engine", "quiver.node.shard", "quiver.storage.wal"}
 
 
 def test_the_extra_of_a_node_is_what_it_demands():

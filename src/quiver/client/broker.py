@@ -19,8 +19,7 @@ from quiver.batches.rows import Row
 from quiver.client.steps import Awaited
 from quiver.model.commands import Command, Receive
 from quiver.model.queries import Ability, Query, Watched
-from quiver.model.replies import Placed, Received
-from quiver.node.front import Grant
+from quiver.model.replies import Grant, Placed, Received
 from quiver.node.placing import TopicHandle
 from quiver.node.tickets import Ticket
 

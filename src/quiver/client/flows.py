@@ -27,7 +27,6 @@ from quiver.batches.output import Piece, columns, table
 from quiver.batches.rows import Checked, Row, make_row, pack
 from quiver.batches.story import Story
 from quiver.client import arguments, losses
-from quiver.client.backup import backup
 from quiver.client.broker import Broker
 from quiver.client.results import (
     Lease,
@@ -43,7 +42,6 @@ from quiver.client.results import (
     to_begin,
 )
 from quiver.client.steps import Flow, Work, done
-from quiver.core.delivery.offsets import merge
 from quiver.errors import (
     InvalidRequest,
     LimitExceeded,
@@ -84,11 +82,14 @@ from quiver.model.commands import (
     Transact,
 )
 from quiver.model.message import Message
-from quiver.model.queries import Ability, Bodies, PageFound, Query
+from quiver.model.queries import Ability, PageFound, Query
+from quiver.model.ranges import merge
 from quiver.model.replies import (
     Assigned,
     Backup,
+    Bodies,
     Durability,
+    Grant,
     Moved,
     Placed,
     Positioned,
@@ -105,7 +106,6 @@ from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy, is_staging, staging_name
 from quiver.model.units import milliseconds
 from quiver.node import staged
-from quiver.node.front import Grant
 from quiver.node.placing import TopicHandle, place, place_all
 from quiver.node.receipts import Receipt, tag, verify
 from quiver.node.tickets import Ticket
@@ -270,6 +270,8 @@ class Flows:
         if "write" in self.broker.abilities:
             yield from done(self.broker.propose(Tick()))  # with it, everything before is synced
         yield from self.ask(queries.Ping())  # it is open
+        from quiver.client.backup import backup  # noqa: PLC0415  # it brings all that keeps files along
+
         source = Path(self.broker.directory)
         return (yield from done(Work(lambda: backup(source, dest))))
 

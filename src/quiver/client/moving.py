@@ -17,9 +17,9 @@ from quiver.client.results import Record
 from quiver.client.scanning import Scan
 from quiver.client.sql import Evaluator, Sql, bounded, columns_of
 from quiver.client.steps import Flow, Pause, Work, done
-from quiver.core.delivery.offsets import merge
 from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.commands import Discard, Pick, Redrive
+from quiver.model.ranges import merge
 
 Function: TypeAlias = Callable[[Record], bool]
 

@@ -12,8 +12,8 @@ import pyarrow.compute as pc
 
 from quiver.batches.output import Columns
 from quiver.client.twins import explained_by
-from quiver.core.delivery.offsets import merge, subtract
 from quiver.errors import InvalidRequest
+from quiver.model.ranges import merge, subtract
 from quiver.model.replies import Durability, Origin, Placed, Slice
 from quiver.model.units import Duration
 from quiver.node.receipts import Receipt, text

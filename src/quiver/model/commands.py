@@ -8,9 +8,9 @@ Offsets come as half-open ranges `(start, end)`.
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from quiver.model.ranges import Range
 from quiver.model.topic import Guarantee, TopicPolicy
 
-Range = tuple[int, int]
 Action = Literal["ack", "nack", "extend", "dead_letter", "begin", "release"]
 Start = Literal["earliest", "latest", "offset", "time"]
 

@@ -8,10 +8,10 @@ name, and by number where it goes on with a topic that it has found.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from quiver.model.commands import Pick, Position
-from quiver.model.replies import Application, Assigned, Sealed, Slice
+from quiver.model.replies import Application, Assigned, Bodies, Sealed, Slice
 from quiver.model.stats import StorageStats, TopicStats
 from quiver.model.topic import TopicPolicy
 
@@ -81,20 +81,6 @@ class ReplayLocated:
     starts: dict[int, int]
     ends: dict[int, int]
     behind: tuple[tuple[int, int], ...]
-
-
-class Bodies(Protocol):
-    """The messages of some slices, which any thread may read: an answer's payload, in Arrow."""
-
-    @property
-    def at_hand(self) -> bool:
-        """Whether all of them are in memory, so that reading them waits for no disk."""
-
-    def pieces(self) -> Iterator[Any]:
-        """All of them in order, or what is wrong with them."""
-
-    def readable(self, *, some: bool) -> Iterator[Any]:
-        """Those that can be read, and a warning if others cannot; if there must be `some`, an error."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What the core answers. `index` and `row` say where in the log a message's bytes are."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 
 from quiver.errors import AnotherRun
 from quiver.model.commands import Held
@@ -120,6 +121,28 @@ class Received:
     slices: tuple[Slice, ...]
     settled: bool = False
     lost: int = 0
+
+
+class Bodies(Protocol):
+    """The messages of some slices, which any thread may read: an answer's payload, in Arrow."""
+
+    @property
+    def at_hand(self) -> bool:
+        """Whether all of them are in memory, so that reading them waits for no disk."""
+
+    def pieces(self) -> Iterator[Any]:
+        """All of them in order, or what is wrong with them."""
+
+    def readable(self, *, some: bool) -> Iterator[Any]:
+        """Those that can be read, and a warning if others cannot; if there must be `some`, an error."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """What a receive got, and beside it the messages."""
+
+    received: Received
+    source: Bodies
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ import pyarrow.compute as pc
 from quiver import limits
 from quiver.batches.schema import column
 from quiver.core.delivery import Delivery
-from quiver.core.delivery.offsets import merge
 from quiver.core.delivery.topic import Topic
 from quiver.errors import QueueClosed, QuiverError
-from quiver.model.commands import Command, Compact, Pick, Range
+from quiver.model.commands import Command, Compact, Pick
 from quiver.model.queries import Query
+from quiver.model.ranges import Range, merge
 from quiver.model.replies import Slice
 from quiver.node.cache import BatchCache
 from quiver.node.engine import Engine

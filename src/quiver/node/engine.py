@@ -14,7 +14,6 @@ import pyarrow as pa
 from quiver import limits
 from quiver.batches.codec import BytesLike
 from quiver.core.delivery import Delivery
-from quiver.core.delivery.offsets import Range
 from quiver.errors import DiskFull, InvalidRequest, MessageTooLarge
 from quiver.model.commands import (
     Command,
@@ -26,6 +25,7 @@ from quiver.model.commands import (
     Tick,
     Transact,
 )
+from quiver.model.ranges import Range
 from quiver.model.replies import Outcome, Sealed, SealedFile, Slice
 from quiver.model.stats import StorageStats
 from quiver.node.cache import BatchCache

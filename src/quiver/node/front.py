@@ -31,7 +31,7 @@ from quiver import limits
 from quiver.errors import DiskFull, QuiverError
 from quiver.model.commands import Command, Held, Receive, Send, Settle, Tick
 from quiver.model.queries import Query, Watched
-from quiver.model.replies import Outcome, Received, SentMany
+from quiver.model.replies import Grant, Outcome, Received, SentMany
 from quiver.node.answers import answer, answer_watched
 from quiver.node.cache import BatchCache
 from quiver.node.engine import Engine, Proposal
@@ -41,14 +41,6 @@ from quiver.node.tickets import Ticket
 from quiver.node.waiting import Dues, WaitingRoom
 
 Line: TypeAlias = tuple[int, str | None]  # a topic, and the group; None for those who watch it
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What a receive got, and where its batches are."""
-
-    received: Received
-    source: Source
 
 
 class GrantTicket(Ticket[Grant]):

@@ -19,9 +19,9 @@ from typing import Any, Final, NamedTuple
 from quiver import limits
 from quiver.core.delivery import Delivery
 from quiver.core.delivery.extents import Extent
-from quiver.core.delivery.offsets import Range, merge
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
+from quiver.model.ranges import Range, merge
 from quiver.model.replies import Slice
 from quiver.storage.parquet import Blocks
 from quiver.storage.segment import name_of

@@ -23,7 +23,7 @@ from quiver.batches.rows import Row
 from quiver.errors import DiskFull, Overloaded, QueueClosed, QuiverError, ReadFailed, StorageFailed
 from quiver.model.commands import Command, Receive
 from quiver.model.queries import Ability, Query, Watched
-from quiver.model.replies import Placed, Received
+from quiver.model.replies import Grant, Placed, Received
 from quiver.node.clock import Clock
 from quiver.node.compaction import Compactor
 from quiver.node.engine import Engine, Proposal
@@ -32,7 +32,6 @@ from quiver.node.front import (
     CommandRequest,
     Front,
     FrontRequest,
-    Grant,
     GrantTicket,
     Pending,
     ReceiveRequest,

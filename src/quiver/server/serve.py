@@ -28,7 +28,7 @@ from uvicorn.server import ServerState
 
 from quiver import __version__, limits
 from quiver.client.aio import AsyncQueue
-from quiver.client.connect import open_flows
+from quiver.client.local import open_flows
 from quiver.client.tasks import finished
 from quiver.errors import (
     InvalidRequest,

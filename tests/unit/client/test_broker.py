@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from quiver.client.broker import Broker
-from quiver.client.connect import open_flows
 from quiver.client.following import Follower
+from quiver.client.local import open_flows
 from quiver.client.threads import run
 from quiver.errors import InvalidRequest, ReadOnly
 from quiver.model.topic import Retention, TopicPolicy

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from quiver.client.connect import open_flows
+from quiver.client.local import open_flows
 from quiver.client.threads import run
 from quiver.errors import TopicNotFound
 from quiver.model.topic import TopicPolicy

@@ -10,8 +10,8 @@ import pytest
 from quiver import Queue, limits
 from quiver.client.flows import Flows
 from quiver.model.commands import CreateGroup, Held, Receive, Settle
+from quiver.model.replies import Grant
 from quiver.node.engine import Engine
-from quiver.node.front import Grant
 from quiver.node.shard import Shard
 from quiver.node.tickets import Ticket
 from quiver.storage.files import DiskFiles

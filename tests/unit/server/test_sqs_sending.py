@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from quiver import limits
-from quiver.client.connect import open_flows
+from quiver.client.local import open_flows
 from quiver.client.threads import run
 from quiver.model.topic import TopicPolicy
 from quiver.server.config import Sqs

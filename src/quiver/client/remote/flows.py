@@ -41,7 +41,6 @@ from quiver.client.remote.deadlines import Deadlines, doubt_table, learn_table
 from quiver.client.remote.link import UNSURE, Link, Reply, Request
 from quiver.client.results import Lease, Leased, LeasedTable, Sent, SentBatch, Staged
 from quiver.client.steps import Flow, Work
-from quiver.core.delivery.offsets import merge
 from quiver.errors import (
     BehindRetention,
     InvalidRequest,
@@ -64,6 +63,7 @@ from quiver.model.commands import (
     Producer,
     Redrive,
 )
+from quiver.model.ranges import merge
 from quiver.model.replies import (
     Assigned,
     Backup,

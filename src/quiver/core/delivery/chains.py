@@ -19,7 +19,8 @@ from heapq import heappop
 from typing import Any, Final
 
 from quiver.core.delivery.lanes import Taken
-from quiver.core.delivery.offsets import OffsetSet, Range
+from quiver.core.delivery.offsets import OffsetSet
+from quiver.model.ranges import Range
 
 COMPACT_AT: Final = 64  # consumed offsets kept at the head of a chain before it is shortened
 

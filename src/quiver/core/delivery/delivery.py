@@ -20,7 +20,6 @@ from quiver.core.delivery import letters, sending, timers
 from quiver.core.delivery.extents import Columns, Extent
 from quiver.core.delivery.lanes import Taken
 from quiver.core.delivery.ledger import Ledger
-from quiver.core.delivery.offsets import Range, merge, subtract, union
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.reasons import Reasons
 from quiver.core.delivery.retention import enforce, is_overdue, sweep, trim
@@ -79,6 +78,7 @@ from quiver.model.commands import (
     Transact,
 )
 from quiver.model.ledger import Event
+from quiver.model.ranges import Range, merge, subtract, union
 from quiver.model.replies import (
     Assigned,
     Done,

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 from typing import Any
 
-from quiver.core.delivery.offsets import OffsetSet, Range
+from quiver.core.delivery.offsets import OffsetSet
+from quiver.model.ranges import Range
 
 Taken = tuple[int, int, int]  # start, end, attempts so far
 

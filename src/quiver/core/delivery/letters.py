@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from quiver.core.delivery.extents import Extent
-from quiver.core.delivery.offsets import Range, merge, subtract
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 from quiver.errors import InvalidRequest
 from quiver.model.commands import Pick
+from quiver.model.ranges import Range, merge, subtract
 from quiver.model.replies import Origin
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from quiver.core.delivery.extents import Columns, Extent, Extents
-from quiver.core.delivery.offsets import OffsetSet, merge, subtract
+from quiver.core.delivery.offsets import OffsetSet
+from quiver.model.ranges import merge, subtract
 from quiver.model.replies import Origin, Slice
 
 

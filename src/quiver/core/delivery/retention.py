@@ -12,10 +12,10 @@ from itertools import islice
 
 from quiver import limits
 from quiver.core.delivery.extents import Extent
-from quiver.core.delivery.offsets import Range, merge, subtract
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 from quiver.model.ledger import Event
+from quiver.model.ranges import Range, merge, subtract
 from quiver.model.topic import Retention
 
 

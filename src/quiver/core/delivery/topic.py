@@ -6,12 +6,12 @@ from typing import Any
 
 from quiver.core.delivery.ledger import Ledger, NoLedger
 from quiver.core.delivery.members import Members
-from quiver.core.delivery.offsets import merge, subtract
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.view import View, make_view
 from quiver.errors import GroupNotFound
 from quiver.model.commands import Position
 from quiver.model.ledger import Event
+from quiver.model.ranges import merge, subtract
 from quiver.model.replies import Application, Placed
 from quiver.model.stats import GroupStats, TopicStats
 from quiver.model.topic import Guarantee, Retention, Retry, TopicPolicy

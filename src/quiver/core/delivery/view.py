@@ -55,8 +55,9 @@ from quiver import limits
 from quiver.core.delivery.chains import Chain, Chains, join
 from quiver.core.delivery.extents import Extent
 from quiver.core.delivery.lanes import Lanes, Taken
-from quiver.core.delivery.offsets import OffsetSet, Range, merge, subtract
+from quiver.core.delivery.offsets import OffsetSet
 from quiver.core.delivery.partition import Partition
+from quiver.model.ranges import Range, merge, subtract
 from quiver.model.topic import TopicPolicy
 
 Waiting = tuple[int, int, int, int]  # due_ms, start, end, attempts so far

@@ -32,9 +32,8 @@ from quiver.client.steps import Flow, Work, done
 from quiver.client.tasks import run
 from quiver.errors import InvalidRequest, Overloaded, TopicNotFound
 from quiver.model.commands import Producer, Settle
-from quiver.model.replies import Durability, ProducerOpened, Published, SentMany
+from quiver.model.replies import Durability, Grant, ProducerOpened, Published, SentMany
 from quiver.model.units import EPOCH
-from quiver.node.front import Grant
 from quiver.node.receipts import Receipt, tag, text, verify
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import Call, Stream, written

@@ -12,7 +12,7 @@ from quiver.client.steps import Flow, done
 from quiver.client.tasks import run
 from quiver.errors import Overloaded, ReceiptError, ReceiptExpired
 from quiver.model.queries import CountInFlight
-from quiver.node.front import Grant
+from quiver.model.replies import Grant
 from quiver.node.placing import TopicHandle
 from quiver.node.receipts import seal, unseal
 from quiver.server.requests import until_gone
