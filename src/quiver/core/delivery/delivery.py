@@ -24,15 +24,7 @@ from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.reasons import Reasons
 from quiver.core.delivery.retention import enforce, is_overdue, sweep, trim
 from quiver.core.delivery.rewind import Rewind, life_ends, rewind
-from quiver.core.delivery.timers import (
-    LEASE,
-    LIFE,
-    SESSION,
-    LeaseEnd,
-    LifeEnd,
-    SessionEnd,
-    Timer,
-)
+from quiver.core.delivery.timers import Timer
 from quiver.core.delivery.topic import Group, Producer, Topic
 from quiver.core.delivery.view import Lease, Piece, View
 from quiver.errors import (
@@ -274,7 +266,7 @@ class Delivery:
         """
         while self._timers and not self._matters(self._timers[0]):
             heappop(self._timers)
-        return self._timers[0].when_ms if self._timers else None
+        return self._timers[0][0] if self._timers else None
 
     def is_overdue(self, now_ms: int) -> bool:
         """Whether messages of some topic have become too old since anything happened to it."""
@@ -457,7 +449,7 @@ class Delivery:
         """The messages from `offset` on end at these times, if they end."""
         for at, expires_at in enumerate(lives):
             if expires_at:
-                self._set_timer(LifeEnd(expires_at, LIFE, topic.number, partition, offset + at))
+                self._set_timer(timers.of_life(expires_at, topic.number, partition, offset + at))
 
     def _on_open_producer(self, command: OpenProducer) -> Reply:
         topic = self._topic(command.topic)
@@ -487,7 +479,7 @@ class Delivery:
             self._enforce(topic)  # what is too old must not be delivered
         if group is None:
             group = self._make_group(topic, command.group, Position(), "at-least-once")
-        while self._timers and self._timers[0].when_ms <= self.now_ms:
+        while self._timers and self._timers[0][0] <= self.now_ms:
             self._advance(self.now_ms)  # what has expired must not be delivered, however much it is
         deadline_ms = self.now_ms + command.lease_ms
         steal_ms = self.now_ms + limits.RESERVED_MS_MIN
@@ -522,8 +514,9 @@ class Delivery:
         if not once or reserved:
             view.lease(self.index, command.consumer, [] if once else begun, reserved,
                        deadline_ms, steal_ms)  # fmt: skip
-            timer = LeaseEnd(deadline_ms, LEASE, topic.number, group.number, number, self.index)
-            self._set_timer(timer)
+            self._set_timer(
+                timers.of_lease(deadline_ms, topic.number, group.number, number, self.index)
+            )
         for start, end, _ in begun if once else ():
             view.settle(start, end, self.now_ms)
         for start, end, attempts in sorted(begun) if len(begun) > 1 else begun:
@@ -695,7 +688,7 @@ class Delivery:
                 refused.append(Held(held.partition, held.epoch, tuple(missing)))
             if renews and held.epoch in view.leases:
                 place = topic.number, group.number, held.partition
-                self._set_timer(LeaseEnd(deadline_ms, LEASE, *place, held.epoch))
+                self._set_timer(timers.of_lease(deadline_ms, *place, held.epoch))
         if command.action == "dismiss" or (command.action == "ack" and not once):
             group.acked += count  # at most once it is counted as it begins
         elif command.action == "nack":
@@ -1095,7 +1088,7 @@ class Delivery:
             before_ms is None or member.deadline_ms < before_ms
         ):  # else its timer is set again in time
             place = topic.number, group.number, member.number
-            self._set_timer(SessionEnd(member.deadline_ms, SESSION, *place))
+            self._set_timer(timers.of_session(member.deadline_ms, *place))
         self._wake(topic)
         return self._assigned(group, command.member, group.tell())
 
@@ -1185,37 +1178,39 @@ class Delivery:
 
     def _moved(self, timer: Timer, back: Rewind) -> Timer:
         """A timer after the time was set back; to be asked before the messages are changed."""
-        if isinstance(timer, LifeEnd):
-            partition = self.topics[timer.topic].partitions[timer.partition]
-            return timer._replace(when_ms=life_ends(partition, timer.offset, timer.when_ms, back))
-        return timer._replace(when_ms=back.wait(timer.when_ms))
+        when_ms, kind, number, first, second, third = timer
+        if kind == timers.LIFE:
+            when_ms = life_ends(self.topics[number].partitions[first], second, when_ms, back)
+        else:
+            when_ms = back.wait(when_ms)
+        return when_ms, kind, number, first, second, third
 
     def _advance(self, now_ms: int) -> None:
         """End what is due by `now_ms`; lives beyond the bound end with the next entry."""
         self.now_ms = now_ms
         lives: dict[tuple[int, int], list[Range]] = {}
         room = limits.EXPIRE_MAX
-        while self._timers and self._timers[0].when_ms <= now_ms and room > 0:
+        while self._timers and self._timers[0][0] <= now_ms and room > 0:
             timer = heappop(self._timers)
             if not self._matters(timer):  # `dump` leaves it out, so it must do nothing
                 continue
             match timer:
-                case LeaseEnd():
-                    self._end_lease(timer)
-                case LifeEnd(topic=number, partition=at, offset=offset):
-                    lives.setdefault((number, at), []).append((offset, offset + 1))
+                case (when_ms, timers.LEASE, topic, group, partition, epoch):
+                    self._end_lease(self.topics[topic], group, partition, epoch, when_ms)
+                case (_, timers.LIFE, topic, partition, offset, _):
+                    lives.setdefault((topic, partition), []).append((offset, offset + 1))
                     room -= 1
-                case SessionEnd():
-                    self._end_session(timer)
+                case (_, timers.SESSION, topic, group, member, _):
+                    self._end_session(self.topics[topic], group, member)
         for (number, at), offsets in lives.items():
             self._end_lives(self.topics[number], at, merge(offsets))
 
-    def _end_lease(self, timer: LeaseEnd) -> None:
-        """End what was held until then; what ends later has a timer of its own, in its order."""
-        topic = self.topics[timer.topic]
-        group = self._numbered(topic, timer.group)
+    def _end_lease(
+        self, topic: Topic, number: int, partition: int, epoch: int, when_ms: int
+    ) -> None:
+        """End what was held until `when_ms`; what ends later has a timer of its own, in its order."""
+        group = self._numbered(topic, number)
         assert group is not None, "a timer that matters has a group"
-        when_ms, partition, epoch = timer.when_ms, timer.partition, timer.epoch
         view = group.views[partition]
         lease = view.leases.get(epoch)
         consumer = lease.consumer if lease is not None else ""
@@ -1248,15 +1243,14 @@ class Delivery:
         trim(topic, self.now_ms)
         self._wake(topic)
 
-    def _end_session(self, timer: SessionEnd) -> None:
-        topic = self.topics[timer.topic]
-        group = self._numbered(topic, timer.group)
+    def _end_session(self, topic: Topic, number: int, member: int) -> None:
+        group = self._numbered(topic, number)
         assert group is not None, "a timer that matters has a group"
-        name = group.members.by_number(timer.member)
+        name = group.members.by_number(member)
         assert name is not None, "and the member is in it"
         deadline_ms = group.members.members[name].deadline_ms
         if deadline_ms > self.now_ms:  # it was heard of: its timer is set again only now
-            self._set_timer(timer._replace(when_ms=deadline_ms))
+            self._set_timer(timers.of_session(deadline_ms, topic.number, number, member))
         else:
             group.members.leave(name)
             self._catch_up(group)
@@ -1275,19 +1269,20 @@ class Delivery:
 
     def _matters(self, timer: Timer) -> bool:
         """Whether what the timer would end is still there."""
-        topic = self.topics.get(timer.topic)
+        when_ms, kind, number, first, second, third = timer
+        topic = self.topics.get(number)
         if topic is None:
             return False
-        if isinstance(timer, LifeEnd):
-            partition = topic.partitions[timer.partition]
-            return timer.offset >= partition.first and timer.offset not in partition.removed
-        group = self._numbered(topic, timer.group)
+        if kind == timers.LIFE:
+            partition = topic.partitions[first]
+            return second >= partition.first and second not in partition.removed
+        group = self._numbered(topic, first)
         if group is None:
             return False
-        if isinstance(timer, LeaseEnd):
-            lease = group.views[timer.partition].leases.get(timer.epoch)
-            return lease is not None and any(x.deadline_ms == timer.when_ms for x in lease.held)
-        return group.members.by_number(timer.member) is not None
+        if kind == timers.LEASE:
+            lease = group.views[second].leases.get(third)
+            return lease is not None and any(x.deadline_ms == when_ms for x in lease.held)
+        return group.members.by_number(second) is not None
 
     def _wake(self, topic: Topic) -> None:
         self._woken[topic.number] = None
@@ -1303,7 +1298,7 @@ class Delivery:
             self.created_ms,
             self._numbers,
             [topic.dump() for topic in self.topics.values()],
-            [timers.dump(timer) for timer in sorted({*filter(self._matters, self._timers)})],
+            sorted({*filter(self._matters, self._timers)}),
         ]
 
     @classmethod
@@ -1316,7 +1311,7 @@ class Delivery:
         for topic in (Topic.load(topic_data, made.ledger) for topic_data in topics):
             made.topics[topic.number] = topic
             made.names[topic.name] = topic.number
-        made._timers = [timers.load(timer) for timer in stored]
+        made._timers = [tuple(timer) for timer in stored]
         return made
 
 
