@@ -138,9 +138,22 @@ class Pending:
 class _InFlight:
     """The receives of a line that are proposed and have no outcome yet."""
 
+    line: Line
     wanted: int = 0  # messages that they may get, at most
     left: int | None = None  # messages that there may be beyond these; None: to be asked
     passed_over: bool = False  # a waiter was parked, or not woken, because of them
+
+    def add(self, count: int) -> None:
+        """One more, for so many messages."""
+        self.wanted += count
+        if self.left is not None:
+            self.left -= count
+
+    def remove(self, count: int) -> None:
+        """One less, and there may be others now than it was to get."""
+        self.wanted -= count
+        self.left = None
+        assert self.wanted >= 0, "a receive is answered once"
 
 
 class Front:
@@ -155,9 +168,7 @@ class Front:
         self._pending: set[Pending] = set()  # proposed, and without an outcome
         self._in_flight: dict[Line, _InFlight] = {}
         self._to_wake: dict[Line, None] = {}  # receives passed these over, and left something
-        self._released: list[
-            Pending
-        ] = []  # leases of receivers that had gone when they were granted
+        self._released: list[Pending] = []  # what was granted to receivers that had gone
         self._in_hand: list[FrontRequest] = []  # of the call that runs: neither parked nor proposed
 
     # -- what a driver calls -----------------------------------------------------------------------
@@ -190,6 +201,7 @@ class Front:
         """Tell the requests; return the receives that these outcomes woke, and what is given back."""
         topics: dict[int, None] = {}
         for pending, outcome in outcomes:
+            assert pending in self._pending, "an outcome is given once"
             self._note_change(pending.proposal.command)
             topics |= dict.fromkeys(outcome.woken)
             pending.answer(outcome, now_ms)
@@ -301,40 +313,37 @@ class Front:
         if isinstance(waiter, WatchRequest):
             self._try_watch(waiter, now_ms)
             return True
-        command = waiter.command
+        command, line = waiter.command, waiter.line
         core = self._engine.core
         if not core.is_ready(command.topic, command.group, now_ms, begins=command.begin != 0):
             self._park_or_send_away(waiter, now_ms)
-        elif self._is_left(waiter, now_ms) or not self._may_wait(waiter, now_ms):
-            self._receive(waiter, found)
-        else:
-            self._in_flight[waiter.line].passed_over = True
+            return True
+        flight = self._in_flight.get(line)
+        if flight is None:
+            flight = self._in_flight[line] = _InFlight(line)
+        elif not self._is_left(flight, now_ms) and self._may_wait(waiter, now_ms):
+            flight.passed_over = True
             self._park(waiter)
+            return True
+        flight.add(command.max_messages)
+        granted = partial(self._granted, waiter, flight)
+        found.append(Pending(waiter.proposal, waiter.sync, (waiter,), granted))
         return True
 
-    def _is_left(self, waiter: ReceiveRequest, now_ms: int) -> bool:
+    def _is_left(self, flight: _InFlight, now_ms: int) -> bool:
         """Whether there may be messages beyond those that receives in flight are about to get."""
-        flight = self._in_flight.get(waiter.line)
-        if flight is None:
-            return True
         if flight.left is None:
-            flight.left = self._ready_count(*waiter.line, now_ms) - flight.wanted
+            flight.left = self._ready_count(*flight.line, now_ms) - flight.wanted
         return flight.left > 0
 
     def _ready_count(self, topic: int, group: str | None, now_ms: int) -> int:
-        """For how many messages it is worth trying; none, and yet ready: the core must answer one."""
+        """For how many messages it is worth trying; if none and yet ready, the core must answer one."""
         if group is None:
             return self.waiters.length(topic, None)
-        count = self._engine.core.ready_count(topic, group, now_ms)
-        return count or int(self._engine.core.is_ready(topic, group, now_ms))
-
-    def _receive(self, waiter: ReceiveRequest, found: list[Pending]) -> None:
-        flight = self._in_flight.setdefault(waiter.line, _InFlight())
-        flight.wanted += waiter.command.max_messages
-        if flight.left is not None:
-            flight.left -= waiter.command.max_messages
-        answer = partial(self._granted, waiter)
-        found.append(Pending(waiter.proposal, waiter.sync, (waiter,), answer))
+        core = self._engine.core
+        if not core.is_ready(topic, group, now_ms):
+            return 0
+        return core.ready_count(topic, group, now_ms) or 1
 
     def _try_watch(self, watch: WatchRequest, now_ms: int) -> None:
         try:
@@ -347,9 +356,17 @@ class Front:
         else:
             watch.ticket.resolve(found)
 
-    def _granted(self, waiter: ReceiveRequest, outcome: Outcome, now_ms: int) -> None:
+    def _granted(
+        self, waiter: ReceiveRequest, flight: _InFlight, outcome: Outcome, now_ms: int
+    ) -> None:
         reply = outcome.reply
-        self._landed(waiter, progress=not isinstance(reply, Received) or bool(reply.slices))
+        flight.remove(waiter.command.max_messages)
+        got_nothing = isinstance(reply, Received) and not reply.slices
+        if flight.passed_over and not got_nothing:  # else the others would find nothing, either
+            flight.passed_over = False
+            self._to_wake[flight.line] = None
+        if not flight.wanted:
+            self._in_flight.pop(flight.line, None)
         if isinstance(reply, Exception):
             waiter.ticket.fail(reply)
             return
@@ -365,25 +382,10 @@ class Front:
             if release is not None:
                 self._released.append(Pending(release, False, (), _ignore))
 
-    def _landed(self, waiter: ReceiveRequest, *, progress: bool) -> None:
-        """One receive less is in flight: those that were passed over have a turn, if it got something.
-
-        Else they would find nothing either; and so there is an end to the turns.
-        """
-        flight = self._in_flight[waiter.line]
-        flight.wanted -= waiter.command.max_messages
-        flight.left = None
-        assert flight.wanted >= 0, "a receive is answered once"
-        if flight.passed_over and progress:
-            flight.passed_over = False
-            self._to_wake[waiter.line] = None
-        if not flight.wanted:
-            del self._in_flight[waiter.line]
-
     def _park_or_send_away(self, waiter: ReceiveRequest, now_ms: int) -> None:
         if self._may_wait(waiter, now_ms):
             self._park(waiter)
-        else:
+        else:  # with peers: only while it is sure to lead, for this answer is no entry
             nothing = Received(waiter.command.topic, 0, 0, 0, (), lost=waiter.lost)
             waiter.ticket.resolve(Grant(nothing, _NOTHING))
 
@@ -436,11 +438,11 @@ class Front:
         """When a message that a waiter of the topic could have becomes due by itself."""
         dues: list[int | None] = []
         for group in self.waiters.groups(topic):
-            if group is not None:
-                dues.append(self._engine.core.next_due_ms(topic, group))
-            else:
+            if group is None:
                 watches = self.waiters.line(topic, None)
                 dues += [watch.due_ms for watch in watches if isinstance(watch, WatchRequest)]
+            elif (topic, group) not in self._in_flight:  # else it is tried when those are answered
+                dues.append(self._engine.core.next_due_ms(topic, group))
         return min((due for due in dues if due is not None), default=None)
 
     def _note_change(self, command: Command) -> None:

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from threading import RLock, Thread
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar, cast
 
 from quiver import limits
 from quiver.batches.codec import BytesLike
@@ -268,11 +268,9 @@ class Shard:
     def _serve(self) -> bool:
         """One turn of the loop: all that was taken, and all that is due; whether it is the last."""
         own = [request for request in self._taken if isinstance(request, _OwnRequest)]
-        requests = [request for request in self._taken if not isinstance(request, _OwnRequest)]
-        self._seals += [request for request in own if isinstance(request, _Seal)]
-        for request in own:
-            if isinstance(request, _RunHere):
-                request.action()
+        if own:
+            self._do_own(own)
+        requests = cast("list[FrontRequest]", self._taken)
         now_ms = self.clock.now_ms()
         self._taken = []
         pending = self._front.take(requests, now_ms) or self._front.tick(now_ms)
@@ -284,6 +282,13 @@ class Shard:
         if self._snapshot_thread is None and (self._seals or self._snapshot_is_late):
             self._snapshot(now_ms)
         return any(isinstance(request, _Close) for request in own)
+
+    def _do_own(self, own: list[_RunHere | _Seal | _Close]) -> None:
+        self._seals += [request for request in own if isinstance(request, _Seal)]
+        for request in own:
+            if isinstance(request, _RunHere):
+                request.action()
+        self._taken = [one for one in self._taken if not isinstance(one, _OwnRequest)]
 
     def _commit(self, pending: list[Pending], now_ms: int) -> None:
         """Append, apply, sync and answer; then the same for the receives that this woke.

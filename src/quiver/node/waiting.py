@@ -1,9 +1,9 @@
-"""Who waits for messages: by topic and group, in the order they came, until when, and for what.
+"""Parked requests: by topic and group, in the order they came, with their deadlines.
 
-To park one, to take the first of a line and to find whose time is up costs the same for ten and for
-ten thousand. Deadlines are a heap in which those who have left stay until the next tidying; that
-happens after as many arrivals as there were waiters, so it costs each arrival a constant. When
-messages become ready by themselves is remembered (`Dues`), and asked again only of topics to which
+To park one, to take the first of a line and to find those past their deadline costs the same for ten
+as for ten thousand. Deadlines are a heap in which requests that have left stay until the next tidying;
+that happens after as many arrivals as there were waiters, so it costs each arrival a constant. When
+messages become ready by themselves is remembered (`Dues`), and asked again only for topics to which
 something has happened.
 """
 
@@ -19,7 +19,7 @@ TIDY_MIN: Final = 64
 
 
 class Waiter(Protocol):
-    """Somebody who wants to be answered by a time, or may have gone (`ticket.abandoned`)."""
+    """A request with a deadline, which may be given up before (`ticket.abandoned`)."""
 
     until_ms: int
 
@@ -27,7 +27,7 @@ class Waiter(Protocol):
     def ticket(self) -> Ticket: ...  # type: ignore[type-arg]  # of whatever
     @property
     def line(self) -> tuple[int, str | None]:
-        """The topic, and the group; without a group it is somebody who watches the topic."""
+        """The topic, and the group; a request without a group watches the topic."""
 
 
 W = TypeVar("W", bound=Waiter)
@@ -52,7 +52,7 @@ class WaitingRoom(Generic[W]):
         return any(not waiter.ticket.abandoned for waiter in self)
 
     def add(self, waiter: W) -> None:
-        """Park somebody at the end of the line."""
+        """Park one at the end of its line."""
         topic, group = waiter.line
         number = next(self._numbers)
         self._lines.setdefault(topic, {}).setdefault(group, OrderedDict())[number] = waiter
@@ -62,15 +62,15 @@ class WaitingRoom(Generic[W]):
             self.tidy()
 
     def topics(self) -> list[int]:
-        """For which anybody waits."""
+        """Those that have a line."""
         return list(self._lines)
 
     def groups(self, topic: int) -> list[str | None]:
-        """That have a line for this topic; None if somebody watches it."""
+        """Those that have a line for this topic; None stands for requests that watch it."""
         return list(self._lines.get(topic, ()))
 
     def line(self, topic: int, group: str | None) -> list[W]:
-        """Everybody in a line, first come first."""
+        """All of a line, in order of arrival."""
         return list(self._lines.get(topic, {}).get(group, {}).values())
 
     def length(self, topic: int, group: str | None) -> int:
@@ -78,14 +78,14 @@ class WaitingRoom(Generic[W]):
         return len(self._lines.get(topic, {}).get(group, ()))
 
     def take(self, topic: int, group: str | None) -> W:
-        """The first of a line that is not empty, who leaves it."""
+        """Take the first out of a line, which must not be empty."""
         line = self._lines[topic][group]
         _, waiter = line.popitem(last=False)
         self._forget_if_empty(topic, group)
         return waiter
 
     def overdue(self, now_ms: int) -> list[W]:
-        """Those whose time is up; they leave."""
+        """Take out those past their deadline."""
         found = []
         while self._deadlines and self._deadlines[0][0] <= now_ms:
             _, number, waiter = heappop(self._deadlines)
@@ -94,13 +94,13 @@ class WaitingRoom(Generic[W]):
         return found
 
     def next_ms(self) -> int | None:
-        """When the next one's time is up."""
+        """The next deadline."""
         while self._deadlines and not self._is_here(*self._deadlines[0][1:]):
             heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
 
     def tidy(self) -> None:
-        """Forget those who have gone, and who is no longer here; mind deadlines that have changed."""
+        """Forget abandoned requests and the deadlines of those that left; read deadlines anew."""
         staying = [
             (number, waiter)
             for lines in self._lines.values()
@@ -138,7 +138,7 @@ class WaitingRoom(Generic[W]):
 
 
 class Dues:
-    """When something becomes ready by itself for those who wait, by topic."""
+    """When something becomes ready by itself for parked requests, by topic."""
 
     def __init__(self, ask: Callable[[int], int | None]) -> None:
         self._ask = ask
@@ -147,15 +147,15 @@ class Dues:
         self._all_changed = False
 
     def changed(self, topics: Iterable[int]) -> None:
-        """Something has happened to these."""
+        """Ask again for these topics."""
         self._changed |= dict.fromkeys(topics)
 
     def all_changed(self) -> None:
-        """Something may have happened to any topic."""
+        """Ask again for every topic."""
         self._all_changed = True
 
     def by_topic(self, waited_for: Callable[[], list[int]]) -> dict[int, int]:
-        """When it is, for topics that are waited for and where it is known."""
+        """The time for each topic that has a line, where there is one."""
         if self._all_changed:
             self._known = {}
             self._changed = dict.fromkeys(waited_for())

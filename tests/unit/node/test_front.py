@@ -168,6 +168,14 @@ def test_who_waits_first_is_served_first(node, topic):
     assert offsets(waiting[2]) == [2]
 
 
+def test_what_is_not_ready_yet_changes_no_order(node, topic):
+    first, second = [node.receive(topic, wait_ms=WAIT_MS) for _ in range(2)]
+    node.run(first, second)
+    node.run(node.send(topic, delay="5s"))
+    node.run(node.send(topic))
+    assert offsets(first) == [1]
+
+
 def test_only_so_many_are_woken_as_there_are_messages(node, topic):
     waiting = [node.receive(topic, 10, wait_ms=WAIT_MS) for _ in range(50)]
     node.run(*waiting)
@@ -330,6 +338,19 @@ def test_nor_is_a_waiter_woken_for_them(node, topic):
     assert receives(woken) == 1
     assert receives(node.front.woken([topic.number], node.now_ms)) == 0
     assert node.commit(woken) == []
+
+
+def test_and_nothing_is_due_for_it_until_the_first_is_answered(node, topic):
+    """A driver that slept until something is due would otherwise not sleep."""
+    first, second = [node.receive(topic, wait_ms=WAIT_MS) for _ in range(2)]
+    node.run(first, second, node.send(topic, delay="5s"))
+    node.now_ms += 5_000
+    woken = node.take()
+    assert receives(woken) == 1
+    assert node.front.next_due_ms() == node.now_ms - 5_000 + WAIT_MS
+    assert node.take() == []
+    node.commit(woken)
+    assert offsets(first) == [0]
 
 
 def test_but_one_that_does_not_wait_is_always_an_entry(node, topic):
