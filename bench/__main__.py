@@ -14,6 +14,7 @@ from bench import machine, report
 from bench.backlog import backlog
 from bench.brokers.compare import brokers, kafka, sqs, sqs_unsynced
 from bench.compression import compression
+from bench.everyday import everyday
 from bench.history import history, sealing
 from bench.measure import Experiment, Row, Run
 from bench.producing import producing
@@ -33,6 +34,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "sealing": sealing,
     "history": history,
     "producing": producing,
+    "everyday": everyday,
     "brokers": brokers,
     "kafka": kafka,
     "sqs": sqs,

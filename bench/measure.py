@@ -5,15 +5,17 @@ sides work in many short turns, A B A B …, and what slows one slows its neighb
 round are compared with each other, never with those of another.
 """
 
+import asyncio
 import operator
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import Any, Literal
 
 ROUNDS_MIN = 2  # however slow the machine is
 TURNS = 8  # of each side, in each round
@@ -87,6 +89,16 @@ class Run:
 Experiment = Callable[[Run], Iterator[Row]]
 Step = Callable[[], int]  # does some messages and returns how many
 Side = Callable[[float], tuple[int, float]]  # works for some seconds: how many, in what time
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Messages that are taken and acked in a loop, as the client's documentation has it."""
+
+    what: str  # in its own words
+    fill: Callable[[int], object]  # sends so many messages, fast; not measured
+    work: Callable[[int], object]  # takes and acks exactly so many
+    most: int  # that are there at a time: what some seconds of work need
 
 
 def rates(run: Run, *sides: Side, turns: int = TURNS) -> list[list[float]]:
@@ -165,6 +177,62 @@ def by_threads(threads: int, step: Step) -> Side:
         for worker in workers:
             worker.join()
         return sum(counts), time.perf_counter() - start
+
+    return work
+
+
+class Crowd:
+    """Tasks of an event loop that each do a step, wait for it, and do it again."""
+
+    def __init__(self, runner: asyncio.Runner, tasks: int) -> None:
+        self._runner = runner
+        self._tasks = tasks
+
+    def run(self, work: Awaitable[Any]) -> Any:
+        async def wait() -> Any:
+            return await work
+
+        return self._runner.run(wait())
+
+    def side(self, step: Callable[[], Awaitable[Any]]) -> Side:
+        async def task(until: float) -> int:
+            done = 0
+            while time.perf_counter() < until:
+                await step()
+                done += 1
+            return done
+
+        async def work(seconds: float) -> tuple[int, float]:
+            start = time.perf_counter()
+            counts = await asyncio.gather(*(task(start + seconds) for _ in range(self._tasks)))
+            return sum(counts), time.perf_counter() - start
+
+        return lambda seconds: self._runner.run(work(seconds))
+
+
+@contextmanager
+def concurrently(tasks: int) -> Iterator[Crowd]:
+    """An event loop for so many tasks, on which what they share must be made, too."""
+    with asyncio.Runner() as runner:
+        yield Crowd(runner, tasks)
+
+
+def taken(loop: Loop, chunk: int) -> Side:
+    """A side of a loop. What it takes is sent before, unmeasured; all its messages at most."""
+    waiting = 0
+
+    def work(seconds: float) -> tuple[int, float]:
+        nonlocal waiting
+        if waiting < loop.most:
+            loop.fill(loop.most - waiting)
+            waiting = loop.most
+        done = 0
+        start = time.perf_counter()
+        while (passed := time.perf_counter() - start) < seconds and done + chunk <= waiting:
+            loop.work(chunk)
+            done += chunk
+        waiting -= done
+        return done, passed
 
     return work
 

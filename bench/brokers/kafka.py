@@ -2,16 +2,18 @@
 
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from bench.brokers.java import java, version_of
-from bench.brokers.peer import Peer
+from bench.brokers.peer import Everyday, Peer
 from bench.brokers.process import Missing, Server, free_port
 from bench.content import BODY_BYTES, bodies
+from bench.measure import Loop
 
 BATCH = 10_000
 TOPIC, TOOLS_TOPIC = "t", "tools"
@@ -123,8 +125,69 @@ def kafka(folder: Path, *, synced: bool) -> Iterator[tuple[Peer, Tools]]:
                     f"confluent-kafka {version('confluent-kafka')}, librdkafka {libversion()[0]}",
                     send, take, send_one,
                     (f"produce {BATCH:,}, flush", f"consume {BATCH:,}, commit", "produce, flush"),
+                    everyday=_everyday(at, admin, producer, content),
                 ),
                 Tools(port),
             )  # fmt: skip
         finally:
             consumer.close()
+
+
+def _everyday(at: dict[str, Any], admin: Any, producer: Any, content: list[bytes]) -> Everyday:
+    from confluent_kafka import Consumer
+    from confluent_kafka.admin import NewTopic
+
+    def subscribed(name: str, **more: Any) -> tuple[Any, Callable[[int], None]]:
+        """A consumer of a topic of its own, and what fills it."""
+        for made in admin.create_topics([NewTopic(name, 1, 1)]).values():
+            made.result(ANSWER_SECONDS_MAX)
+        consumer = Consumer({**at, "group.id": name, "auto.offset.reset": "earliest", **more})
+        consumer.subscribe([name])
+
+        def fill(count: int) -> None:
+            for start in range(0, count, BATCH):
+                for body in content[: count - start]:
+                    producer.produce(name, body)
+                producer.flush(ANSWER_SECONDS_MAX)
+
+        return consumer, fill
+
+    def polled() -> Loop:
+        consumer, fill = subscribed("one", **{"enable.auto.commit": False})
+
+        def work(count: int) -> None:
+            while count:
+                message = consumer.poll(ANSWER_SECONDS_MAX)
+                assert message is not None
+                if message.error() is None:  # else a note, such as that the topic is very new
+                    consumer.commit(message, asynchronous=False)
+                    count -= 1
+
+        return Loop("poll, commit of it", fill, work, 2_000)
+
+    @contextmanager
+    def loop(prefetch: int) -> Iterator[Loop]:
+        consumer, fill = subscribed(f"loop-{prefetch}")
+
+        def work(count: int) -> None:
+            while count:
+                message = consumer.poll(ANSWER_SECONDS_MAX)
+                assert message is not None
+                count -= message.error() is None
+
+        try:
+            yield Loop("poll loop, auto-commit", fill, work, 200_000)
+        finally:
+            consumer.close()
+
+    def many() -> Loop:
+        consumer, fill = subscribed("many")
+
+        def work(count: int) -> None:
+            while count:
+                found = consumer.consume(count, ANSWER_SECONDS_MAX)
+                count -= sum(message.error() is None and bool(message.value()) for message in found)
+
+        return Loop(f"consume {BATCH:,}, auto-commit", fill, work, 200_000)
+
+    return Everyday(polled(), loop, many())

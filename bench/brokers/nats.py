@@ -3,15 +3,17 @@
 import asyncio
 import json
 import re
+from collections import deque
 from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.brokers.peer import Peer
+from bench.brokers.peer import Everyday, Peer
 from bench.brokers.process import FETCHED, Missing, Server, free_port, program, says
 from bench.content import bodies
+from bench.measure import Loop, Side, concurrently
 
 BATCH = 1_000
 STREAM, SUBJECT = "S", "t"
@@ -79,9 +81,65 @@ def nats(folder: Path) -> Iterator[Peer]:
                     f"fetch {BATCH:,} + ack_sync of the last (AckAll)",
                     "publish",
                 ),
+                everyday=_everyday(runner, f"nats://127.0.0.1:{port}", stream),
             )  # fmt: skip
         finally:
             runner.run(connection.close())
+
+
+def _everyday(runner: asyncio.Runner, url: str, stream: Any) -> Everyday:
+    import nats as client
+    from nats.js.api import AckPolicy, ConsumerConfig, StreamConfig
+
+    (body,) = bodies(1)
+
+    async def declare(name: str, pending: int) -> Any:
+        await stream.add_stream(StreamConfig(name=name, subjects=[name]))
+        policy = ConsumerConfig(ack_policy=AckPolicy.EXPLICIT, max_ack_pending=pending)
+        return await stream.pull_subscribe(name, durable="d", config=policy)
+
+    def pulled(name: str, prefetch: int) -> Loop:
+        consumer = runner.run(declare(name, max(1_000, 10 * prefetch)))
+
+        async def fill(count: int) -> None:
+            for start in range(0, count, BATCH):
+                for _ in range(min(BATCH, count - start)):
+                    await stream.publish_async(name, body)
+                await stream.publish_async_completed()
+
+        fetched: deque[Any] = deque()
+
+        async def work(count: int) -> None:
+            for _ in range(count):
+                if not fetched:
+                    fetched.extend(await consumer.fetch(prefetch, timeout=ANSWER_SECONDS_MAX))
+                message = fetched.popleft()
+                await (message.ack_sync() if prefetch == 1 else message.ack())
+
+        ack = "ack_sync" if prefetch == 1 else "ack"
+        return Loop(
+            f"fetch {prefetch:,}, {ack} each",
+            lambda count: runner.run(fill(count)),
+            lambda count: runner.run(work(count)),
+            1_000 if prefetch == 1 else 10_000,
+        )
+
+    @contextmanager
+    def tasks(count: int) -> Iterator[Side]:
+        with concurrently(count) as crowd:
+            connection = crowd.run(client.connect(url))
+            lone = connection.jetstream()
+            crowd.run(lone.add_stream(StreamConfig(name="tasks", subjects=["tasks"])))
+            try:
+                yield crowd.side(lambda: lone.publish("tasks", body))
+            finally:
+                crowd.run(connection.close())
+
+    return Everyday(
+        pulled("one", 1),
+        lambda prefetch: nullcontext(pulled(f"loop-{prefetch}", prefetch)),
+        tasks=tasks, tasks_what="publish, one connection",
+    )  # fmt: skip
 
 
 def _binary() -> tuple[Path, str]:

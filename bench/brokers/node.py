@@ -2,16 +2,18 @@
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import quiver
-from bench.brokers.peer import Peer
+from bench.brokers.peer import Everyday, Peer
 from bench.brokers.process import Server
 from bench.brokers.sqs import sqs_peer
 from bench.content import batch_of, bodies
+from bench.measure import Loop, Side, concurrently
 from quiver.model.replies import Durability
 
 BATCH = 20_000  # sent at a time
@@ -52,10 +54,71 @@ class Node:
                 "Quiver", SETTINGS[self.durability],
                 lambda: queue.send_batch(TOPIC, batch).count, take, send_one,
                 (f"send_batch of {BATCH:,}, Arrow", f"receive_arrow of {TAKEN:,} + ack", "send"),
+                everyday=_everyday(queue, f"quiver://127.0.0.1:{self.port}"),
             )  # fmt: skip
 
     def sqs(self) -> Peer:
         return sqs_peer("Quiver", SETTINGS[self.durability], self.port)
+
+
+def _everyday(queue: quiver.Queue, url: str) -> Everyday:
+    (body,) = bodies(1)
+    batch = batch_of(bodies(BATCH))
+
+    def filled(topic: str) -> Callable[[int], None]:
+        queue.create_topic(topic)
+        queue.create_group(topic, GROUP)
+
+        def fill(count: int) -> None:
+            for start in range(0, count, BATCH):
+                queue.send_batch(topic, batch.slice(0, count - start))
+
+        return fill
+
+    def one() -> Loop:
+        fill = filled("one")
+
+        def work(count: int) -> None:
+            for _ in range(count):
+                (delivery,) = queue.receive("one", GROUP)
+                delivery.ack()
+
+        return Loop("receive, ack", fill, work, 5_000)
+
+    def many() -> Loop:
+        fill = filled("many")
+
+        def work(count: int) -> None:
+            while count:
+                found = queue.receive("many", GROUP, max_messages=count)
+                assert all(delivery.body for delivery in found)
+                queue.ack(found)
+                count -= len(found)
+
+        return Loop("receive of 10,000, ack(list)", fill, work, 200_000)
+
+    @contextmanager
+    def loop(prefetch: int) -> Iterator[Loop]:
+        topic = f"loop-{prefetch}"
+        fill = filled(topic)
+        with queue.consumer(topic, GROUP, prefetch=prefetch) as consumer:
+
+            def work(count: int) -> None:
+                for delivery in islice(consumer, count):
+                    delivery.ack()
+
+            yield Loop(f"consumer, prefetch {prefetch:,}, ack each", fill, work, 200_000)
+
+    @contextmanager
+    def tasks(count: int) -> Iterator[Side]:
+        with concurrently(count) as crowd:
+            lone = crowd.run(quiver.connect_async(url).__aenter__())
+            try:
+                yield crowd.side(lambda: lone.send(TOPIC, body))
+            finally:
+                crowd.run(lone.aclose())
+
+    return Everyday(one(), loop, many(), tasks, "send, connect_async")
 
 
 @contextmanager

@@ -4,7 +4,20 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
-from bench.measure import Side, Step
+from bench.measure import Loop, Side, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Everyday:
+    """What most programs do: a message at a time, and not in batches."""
+
+    take_one: Loop
+    loop: Callable[[int], AbstractContextManager[Loop]]  # with this prefetch
+    take_many: Loop | None = None  # thousands at a time, as objects
+    tasks: Callable[[int], AbstractContextManager[Side]] | None = (
+        None  # so many lone senders at once
+    )
+    tasks_what: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +31,5 @@ class Peer:
     send_one: Step  # one message; returns when it is confirmed
     verbs: tuple[str, str, str]  # what these three are in its own words
     crowd: Callable[[], AbstractContextManager[Side]] | None = None  # several client processes
+    everyday: Everyday | None = None
+    kept: Callable[[int], AbstractContextManager[Side]] | None = None  # `send`, on kept connections

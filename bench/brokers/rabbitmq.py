@@ -1,17 +1,21 @@
 """RabbitMQ quorum queues."""
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from importlib.metadata import version
 from pathlib import Path
+from queue import SimpleQueue
+from threading import local
 from typing import Any
 
-from bench.brokers.peer import Peer
+from bench.brokers.peer import Everyday, Peer
 from bench.brokers.process import Missing, Server, free_port, program
 from bench.content import bodies
+from bench.measure import Loop, Side, by_threads
 
 BATCH = 1_000
 QUEUE = "t"
+QUORUM = {"x-queue-type": "quorum"}
 ANSWER_SECONDS_MAX = 30.0
 ADVICE = "apt-get install rabbitmq-server"
 HOMES = Path("/usr/lib/rabbitmq/lib")  # Debian: the programs on the PATH insist on its own user
@@ -36,10 +40,10 @@ def rabbitmq(folder: Path) -> Iterator[Peer]:
         stack.enter_context(directory).wait_for_port(names)
         server = stack.enter_context(Server([homes[-1] / "rabbitmq-server"], folder, env=env))
         server.wait_for_port(port)
-        parameters = pika.ConnectionParameters(port=port)
+        parameters = pika.ConnectionParameters(port=port, heartbeat=0)  # some wait for their turn
         with pika.BlockingConnection(parameters) as blocking:
             channel = blocking.channel()
-            channel.queue_declare(QUEUE, durable=True, arguments={"x-queue-type": "quorum"})
+            channel.queue_declare(QUEUE, durable=True, arguments=QUORUM)
             channel.confirm_delivery()
             content = bodies(BATCH)
             publisher = stack.enter_context(Publisher(parameters, content))
@@ -59,7 +63,89 @@ def rabbitmq(folder: Path) -> Iterator[Peer]:
                     f"consume, prefetch {Consumer.prefetch:,}, ack multiple",
                     "publish + confirm",
                 ),
+                everyday=_everyday(stack, parameters, content),
             )  # fmt: skip
+
+
+def _everyday(stack: ExitStack, parameters: Any, content: list[bytes]) -> Everyday:
+    import pika
+
+    def declared(name: str, prefetch: int) -> tuple[Any, Any, Callable[[int], None]]:
+        """A connection and a channel for it, and what fills it."""
+        connection = stack.enter_context(pika.BlockingConnection(parameters))
+        channel = connection.channel()
+        channel.queue_declare(name, durable=True, arguments=QUORUM)
+        channel.basic_qos(prefetch_count=prefetch)
+        publisher = stack.enter_context(Publisher(parameters, content, name))
+
+        def fill(count: int) -> None:
+            for start in range(0, count, BATCH):
+                publisher.send(min(BATCH, count - start))
+
+        return connection, channel, fill
+
+    def got() -> Loop:
+        _, channel, fill = declared("one", 1)
+
+        def work(count: int) -> None:
+            while count:
+                method, _, _ = channel.basic_get("one")
+                if method is not None:  # what is confirmed is there a moment later
+                    channel.basic_ack(method.delivery_tag)
+                    count -= 1
+
+        return Loop("basic_get, basic_ack", fill, work, 2_000)
+
+    def consumed(prefetch: int) -> Loop:
+        name = f"loop-{prefetch}"
+        connection, channel, fill = declared(name, prefetch)
+        left = 0
+
+        def on_message(channel: Any, method: Any, _: Any, body: bytes) -> None:
+            nonlocal left
+            channel.basic_ack(method.delivery_tag)
+            left -= 1
+
+        channel.basic_consume(name, on_message)
+
+        def work(count: int) -> None:
+            nonlocal left
+            left += count  # a few more than asked for may have come the last time
+            while left > 0:
+                connection.process_data_events(time_limit=1)
+
+        return Loop(f"basic_consume, prefetch {prefetch:,}, basic_ack each", fill, work, 20_000)
+
+    @contextmanager
+    def threads(count: int) -> Iterator[Side]:
+        with ExitStack() as connections:
+            channels: SimpleQueue[Any] = SimpleQueue()
+            for number in range(count):
+                connection = connections.enter_context(pika.BlockingConnection(parameters))
+                channel = connection.channel()
+                if number == 0:
+                    channel.queue_declare("tasks", durable=True, arguments=QUORUM)
+                channel.confirm_delivery()
+                channels.put(channel)
+
+            def work(seconds: float) -> tuple[int, float]:
+                mine = local()
+
+                def send() -> int:
+                    if not hasattr(mine, "channel"):
+                        mine.channel = channels.get()
+                        channels.put(mine.channel)
+                    mine.channel.basic_publish("", "tasks", content[0], Publisher.persistent)
+                    return 1
+
+                return by_threads(count, send)(seconds)
+
+            yield work
+
+    return Everyday(
+        got(), lambda prefetch: nullcontext(consumed(prefetch)),
+        tasks=threads, tasks_what="publish + confirm, a thread and a connection each",
+    )  # fmt: skip
 
 
 def _environment(folder: Path, port: int, names: int) -> dict[str, str]:
@@ -125,11 +211,12 @@ class Publisher(Channel):
 
     persistent: Any = None
 
-    def __init__(self, parameters: Any, content: list[bytes]) -> None:
+    def __init__(self, parameters: Any, content: list[bytes], queue: str = QUEUE) -> None:
         import pika
 
         Publisher.persistent = pika.BasicProperties(delivery_mode=2)
         self._content = content
+        self._queue = queue
         self._published = 0  # tags of messages count from 1
         self._settled = 0  # all up to this tag are confirmed
         self._open: set[int] = set()
@@ -138,10 +225,9 @@ class Publisher(Channel):
     def _prepare(self, channel: Any) -> None:
         channel.confirm_delivery(self._on_confirm, callback=lambda _: self._loop.stop())
 
-    def send(self) -> int:
-        for body in self._content:
-            self._channel.basic_publish("", QUEUE, body, self.persistent)
-        count = len(self._content)
+    def send(self, count: int = BATCH) -> int:
+        for body in self._content[:count]:
+            self._channel.basic_publish("", self._queue, body, self.persistent)
         self._open.update(range(self._published + 1, self._published + count + 1))
         self._published += count
         self._run()

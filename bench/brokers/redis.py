@@ -2,13 +2,16 @@
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
-from bench.brokers.peer import Peer
+from bench.brokers.peer import Everyday, Peer
 from bench.brokers.process import Missing, Server, free_port, program, says
 from bench.content import bodies
+from bench.measure import Loop, Side, concurrently
 
 BATCH = 1_000
 STREAM, GROUP = "t", "g"
@@ -55,4 +58,53 @@ def redis(folder: Path) -> Iterator[Peer]:
                 f"redis-py {version('redis')}",
                 send, take, send_one,
                 (f"{BATCH:,} XADD in a pipeline", "XREADGROUP + XACK", "XADD"),
+                everyday=_everyday(client, port),
             )  # fmt: skip
+
+
+def _everyday(client: Any, port: int) -> Everyday:
+    (body,) = bodies(1)
+
+    def stream(name: str, prefetch: int) -> Loop:
+        client.xgroup_create(name, GROUP, id="0", mkstream=True)
+
+        def fill(count: int) -> None:
+            with client.pipeline(transaction=False) as pipeline:
+                for _ in range(count):
+                    pipeline.xadd(name, {"b": body})
+                pipeline.execute()
+
+        def entries() -> Iterator[bytes]:
+            while True:
+                ((_, found),) = client.xreadgroup(
+                    GROUP, "c", {name: ">"}, count=prefetch, block=1000
+                )
+                yield from (id_ for id_, _ in found)
+
+        read = entries()
+
+        def work(count: int) -> None:
+            for id_ in islice(read, count):
+                client.xack(name, GROUP, id_)
+
+        most = 2_000 if prefetch == 1 else 10_000
+        return Loop(f"XREADGROUP COUNT {prefetch:,}, XACK each", fill, work, most)
+
+    @contextmanager
+    def tasks(count: int) -> Iterator[Side]:
+        from redis.asyncio import BlockingConnectionPool
+        from redis.asyncio import Redis as AsyncRedis
+
+        with concurrently(count) as crowd:
+            pool = BlockingConnectionPool(port=port, max_connections=count)
+            lone = AsyncRedis(connection_pool=pool)
+            try:
+                yield crowd.side(lambda: lone.xadd("tasks", {"b": body}))
+            finally:
+                crowd.run(lone.aclose(close_connection_pool=True))
+
+    return Everyday(
+        stream("one", 1),
+        lambda prefetch: nullcontext(stream(f"loop-{prefetch}", prefetch)),
+        tasks=tasks, tasks_what="XADD, redis.asyncio, a connection each",
+    )  # fmt: skip

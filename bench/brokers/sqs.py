@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.brokers.java import java, version_of
+from bench.brokers.lean import send_message
 from bench.brokers.peer import Peer
 from bench.brokers.process import Missing, Server, free_port
 from bench.content import texts
@@ -71,7 +72,7 @@ def sqs_peer(name: str, settings: str, port: int) -> Peer:
     return Peer(
         name, f"{settings}, boto3 {version('boto3')}", send, take, send,
         ("send_message", "receive_message, delete_message", "send_message"),
-        lambda: _crowd(port),
+        lambda: _crowd(port), kept=lambda connections: send_message(port, connections),
     )  # fmt: skip
 
 

@@ -3,15 +3,18 @@
 import signal
 import time
 from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import pytest
 
 from bench.brokers import compare, process
+from bench.brokers.lean import send_message
 from bench.brokers.peer import Peer
 from bench.brokers.process import Missing, Server
-from bench.brokers.sqs import elasticmq
-from bench.measure import Run, Target
+from bench.brokers.sqs import elasticmq, nothing
+from bench.measure import Loop, Run, Target, taken
 
 pytestmark = pytest.mark.process
 
@@ -83,3 +86,46 @@ def test_what_is_sent_in_a_turn_is_taken_in_it() -> None:
         taken, _ = takes(0.001)
         assert sent == taken
         assert waiting == 0
+
+
+def test_what_a_loop_takes_was_sent_before_and_is_counted_once() -> None:
+    there, taken_ = 0, 0
+
+    def fill(count: int) -> None:
+        nonlocal there
+        there += count
+
+    def work(count: int) -> None:
+        nonlocal there, taken_
+        assert count <= there
+        there -= count
+        taken_ += count
+
+    side = taken(Loop("", fill, work, 100), 30)
+    assert sum(side(60)[0] for _ in range(3)) == taken_ == 270  # it ends when too few are left
+
+
+class Closing(BaseHTTPRequestHandler):
+    """Closes after each answer, as moto does."""
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("Connection", "close")
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"{}")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_the_lean_client_uses_a_connection_again_or_connects_anew(tmp_path: Path) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Closing) as closing:
+        Thread(target=closing.serve_forever, daemon=True).start()
+        with nothing(tmp_path) as peer, send_message(closing.server_port, 3) as anew:
+            assert peer.kept is not None
+            with peer.kept(3) as again:
+                for side in (again, anew):
+                    assert min(side(0)[0], side(0.01)[0]) >= 3
+        closing.shutdown()
