@@ -32,4 +32,5 @@ def _forked() -> None:
         owner.gone = True
 
 
-os.register_at_fork(after_in_child=_forked)
+if hasattr(os, "register_at_fork"):  # Windows has no forks
+    os.register_at_fork(after_in_child=_forked)
