@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from queue import Empty, Queue
@@ -68,7 +69,9 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self.poll() is None:
-            os.kill(self.pid, number)
+            # It may have ended, and the process it was forked from not said so yet.
+            with suppress(ProcessLookupError):
+                os.kill(self.pid, number)
 
 
 def run_forked(command: list[str], env: dict[str, str], stderr: Connection) -> None:
