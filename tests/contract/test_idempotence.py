@@ -51,6 +51,8 @@ def test_a_dedup_id_is_forgotten_after_its_window(queue, clock):
 def test_a_window_of_zero_remembers_nothing(queue):
     queue.create_topic("d", dedup_window=0)
     assert [queue.send("d", b"x", dedup_id="a").duplicate for _ in range(2)] == [False, False]
+    assert queue.send_batch("d", [Message(at, dedup_id="b") for at in "123"]).duplicates == 0
+    assert drain(queue, "d") == [b"x", b"x", b"1", b"2", b"3"]
 
 
 def test_a_batch_may_repeat_ids_of_before_and_of_itself(queue):

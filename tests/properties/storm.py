@@ -123,7 +123,7 @@ def policy(chance: Random) -> TopicPolicy:
             pick([30, 100, 300_000]),
             pick([True, False]),
         ),
-        dedup_window_ms=pick([20, 200, 5_000]),
+        dedup_window_ms=pick([0, 20, 200, 5_000]),
         max_backlog=pick([None, None, None, 6, 15]),
         compression=pick([None, None, "lz4"]),
     )

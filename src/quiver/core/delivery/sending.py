@@ -112,6 +112,7 @@ def _pieces(
     dedup_ids = _dedup_ids(command)
     if not dedup_ids:
         return [Placed(run.partition, partition.end, run.rows, index, first)]
+    window_ms = topic.policy.dedup_window_ms
     pieces: list[Placed] = []
     offset = partition.end
     for at in range(run.rows):
@@ -124,8 +125,8 @@ def _pieces(
             )
             continue
         piece = Placed(run.partition, offset, 1, index, first + at)
-        if dedup_id is not None:
-            topic.dedup[dedup_id] = (now_ms + topic.policy.dedup_window_ms, piece)
+        if dedup_id is not None and window_ms:  # none: not even for the rest of the batch
+            topic.dedup[dedup_id] = (now_ms + window_ms, piece)
         pieces.append(piece)
         offset += 1
     return pieces
