@@ -85,7 +85,13 @@ def _problem(value: Any, kind: Any, key: str, *, strict: bool) -> str | None:
                 for name, one in value.items()
             )
             return _first(inside) or f"{key}: expected a table that is not empty"
-        if isinstance(value, Mapping) and table is not None:  # or nothing
+        if get_origin(plain) is tuple:
+            items = value if isinstance(value, list) else ()
+            of_items = get_args(plain)[0]
+            problem = _first(_problem(one, of_items, key, strict=strict) for one in items)
+            if problem is not None:
+                return problem
+        elif isinstance(value, Mapping) and table is not None:  # or nothing
             return _problem(value, table, key, strict=strict)
         expected = _words(msgspec.inspect.type_info(kind))
         return f"{key}: expected {expected}, got {_shown(value, expected)}"

@@ -49,6 +49,7 @@ def test_a_table_may_come_from_the_environment_alone():
         ("[bounds]\nidle = 1", "there is no key 'idle' in [bounds]; did you mean 'idle_seconds'?"),
         ("data = 1", "data: expected a text"),
         ("hosts = 'a'", "hosts: expected a list, got a text"),
+        ("hosts = ['a', 1]", "hosts: expected a text, got a whole number"),
         ("insecure = 'yes'", "insecure: expected true or false, got a text"),
         ("bounds = 1", "bounds: expected a table, got a whole number"),
         (
