@@ -1,15 +1,13 @@
 """`python -m bench.brokers.fetch`: what no package manager of the system has, into `.brokers`.
 
-Kafka and ElasticMQ come as jars from Maven Central. NATS comes from Debian 13, whose package also runs
-on Debian 12; the one of Debian 12 cannot sync before it confirms. Nothing is installed.
+Kafka and ElasticMQ come as jars from Maven Central. NATS is compiled by Go: the package of Debian 12 cannot
+sync before it confirms. Nothing is installed.
 """
 
-import hashlib
-import platform
+import os
 import shutil
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -17,16 +15,12 @@ from tempfile import TemporaryDirectory
 from bench.brokers.process import FETCHED, Missing, program
 
 SECONDS_MAX = 600
-DOWNLOAD_BYTES_MAX = 64 * 1024 * 1024
 KAFKA = "4.3.1"
 JARS = {
     "kafka": [f"org.apache.kafka:kafka_2.13:{KAFKA}", f"org.apache.kafka:kafka-tools:{KAFKA}"],
     "elasticmq": ["org.elasticmq:elasticmq-server_2.13:1.7.1"],
 }
-NATS = (
-    "http://deb.debian.org/debian/pool/main/n/nats-server/nats-server_2.10.27-1+b2_amd64.deb",
-    "6d913ac987b78734c08537c2adeb1526cf735f216173a9170d94b185fcfe6f8a",  # SHA-256
-)
+NATS = "github.com/nats-io/nats-server/v2@v2.12.1"  # as Go names it
 DEPENDENCY = (
     "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version></dependency>"
 )
@@ -73,22 +67,13 @@ def _jars(folder: Path) -> None:
 
 
 def _nats(folder: Path) -> None:
-    unpack = program("dpkg-deb", advice="it unpacks Debian's packages")
-    if platform.machine() != "x86_64":
-        raise Missing(f"this is {platform.machine()}: install a nats-server of 2.10 or later")
-    url, digest = NATS
-    with urllib.request.urlopen(url, timeout=60) as answer:
-        content = answer.read(DOWNLOAD_BYTES_MAX)
-    if hashlib.sha256(content).hexdigest() != digest:
-        raise Missing(f"{url} is not what it was: its SHA-256 differs")
-    package = folder.with_suffix(".deb")
-    package.write_bytes(content)
-    _run(unpack, "-x", package, folder)
+    go = program("go", advice="apt-get install golang, or a nats-server of 2.10 or later")
+    _run(go, "install", NATS, GOBIN=str(folder))
 
 
-def _run(*command: str | Path) -> None:
+def _run(*command: str | Path, **environment: str) -> None:
     done = subprocess.run(
-        [str(word) for word in command],
+        [str(word) for word in command], env=os.environ | environment,
         capture_output=True, text=True, check=False, timeout=SECONDS_MAX,
     )  # fmt: skip
     if done.returncode:

@@ -144,7 +144,7 @@ def _everyday(runner: asyncio.Runner, url: str, stream: Any) -> Everyday:
 
 def _binary() -> tuple[Path, str]:
     """A server that can sync always, and its version."""
-    found = FETCHED / "nats" / "usr" / "sbin" / "nats-server"
+    found = FETCHED / "nats" / "nats-server"
     if not found.exists():
         found = program("nats-server", advice="make brokers, or apt-get install nats-server")
     number = re.sub(r".*v", "", says(found, "--version"))
