@@ -37,6 +37,7 @@ from quiver.errors import (
     PlatformNotSupported,
     ProducerFailed,
     ProducerFenced,
+    ProtocolError,
     QueryFailed,
     QueueClosed,
     QueueFull,
@@ -75,12 +76,11 @@ if TYPE_CHECKING:  # for type checkers and editors; at run time `__getattr__` im
         Sent,
         SentBatch,
         SentBatches,
-        Staged,
     )
     from quiver.client.sync import Consumer, Producer, Queue
     from quiver.client.sync_verbs import Member, Transaction
     from quiver.model.message import Message
-    from quiver.model.replies import Backup, Origin, Placed, Published, Sealed, SealedFile
+    from quiver.model.replies import Backup, Origin, Placed, Published, Sealed, SealedFile, Staged
     from quiver.model.stats import GroupStats, Overview, StorageStats, TopicStats
     from quiver.model.topic import Retry, TopicPolicy
 
@@ -129,6 +129,7 @@ __all__ = [
     "Producer",
     "ProducerFailed",
     "ProducerFenced",
+    "ProtocolError",
     "Published",
     "QueryFailed",
     "Queue",
@@ -180,13 +181,12 @@ _HOMES = {
     "quiver.client.connect": "connect connect_async",
     "quiver.client.once": "once",
     "quiver.client.results": (
-        "AsyncDelivery AsyncDeliveryBatch Delivery DeliveryBatch Record Sent SentBatch "
-        "SentBatches Staged"
+        "AsyncDelivery AsyncDeliveryBatch Delivery DeliveryBatch Record Sent SentBatch SentBatches"
     ),
     "quiver.client.sync": "Consumer Producer Queue",
     "quiver.client.sync_verbs": "Member Transaction",
     "quiver.model.message": "Message",
-    "quiver.model.replies": "Backup Origin Placed Published Sealed SealedFile",
+    "quiver.model.replies": "Backup Origin Placed Published Sealed SealedFile Staged",
     "quiver.model.stats": "GroupStats Overview StorageStats TopicStats",
     "quiver.model.topic": "Retry TopicPolicy",
 }

@@ -8,6 +8,7 @@
     │  ├─ TopicNotFound · TopicExists · GroupNotFound · MessageNotFound
     │  ├─ MessageTooLarge
     │  ├─ LimitExceeded        a named bound was reached
+    │  ├─ ProtocolError        what came over a connection is not the protocol of a queue
     │  ├─ QueryFailed          the process that a query ran in has ended
     │  ├─ ReceiptError
     │  │  ├─ ReceiptInvalid    not a receipt of this queue
@@ -124,6 +125,13 @@ class LimitExceeded(RequestError):
 
     code = "limit_exceeded"
     http_status = 429
+
+
+class ProtocolError(RequestError):
+    """What came over a connection is not the protocol of a queue, or another version of it."""
+
+    code = "protocol_error"
+    http_status = 400
 
 
 class QueryFailed(RequestError):

@@ -186,7 +186,29 @@ WARNING_CHARS_MAX: Final = 500  # of each, in an answer
 WARNINGS_BYTES_MAX: Final = 4_096  # of all of them: clients take 8 KiB in one header
 COMPRESS_BYTES_MIN: Final = 4 * KIB  # smaller bodies are sent as they are
 
+# -- the wire --------------------------------------------------------------------------------------
+FRAME_BYTES_MAX: Final = 160 * MIB  # a batch, with all that goes with it
+FRAME_HEAD_BYTES_MAX: Final = 16 * MIB  # what a receive of as many lone messages as possible says
+FRAME_BUFFER_BYTES: Final = 64 * KIB  # what is received at once of small frames
+FRAME_JOINED_BYTES_MAX: Final = 16 * KIB  # of a payload that is copied behind its head: one write
+WIRE_REQUESTS_MAX: Final = 1_000  # of one connection without an answer; then nothing more is read
+WIRE_UNREAD_BYTES_MAX: Final = 32 * MIB  # answers of one connection not read yet; then likewise
+WIRE_OPEN_BYTES_MAX: Final = 32 * MIB  # frames of one connection without an answer; then likewise
+WIRE_INLINE_BYTES_MAX: Final = 64 * KIB  # messages understood or told in the loop; more in a thread
+WIRE_HEAD_BYTES_MAX: Final = 8 * MIB  # of a request
+WIRE_HEAD_FACTOR: Final = 32  # a large head becomes objects, so many times its size
+WIRE_ASKED_BYTES_MAX: Final = 4 * MIB  # a command or query; chosen messages are many ranges
+WIRE_SETTLED_BYTES_MAX: Final = 4 * MIB  # as many lone messages as a receive gives, and some
+WIRE_TOPICS_KNOWN_MAX: Final = 10_000  # numbers of topics whose names are remembered
+WIRE_PING_SECONDS: Final = 20.0  # of silence; then who waits for an answer asks for a sign of life
+WIRE_PONG_SECONDS: Final = 10.0  # in which it comes, or the connection is given up
+
 # -- the client of a node --------------------------------------------------------------------------
+WIRE_WAITING_MAX: Final = 900  # receives of one connection that wait; the rest is for what does not
+WIRE_CANCELLED_MAX: Final = 1_000  # requests given up, whose answers may come and are given back
+WIRE_STUCK_SECONDS: Final = 1.0  # between looks at a node that takes nothing more
+POSTING_THREADS_MAX: Final = 64  # for calls over plain HTTP that no thread waits for
+ATTENDANT_IDLE_SECONDS: Final = 5.0  # then the thread for calls that nothing waits for ends
 PATIENCE_REMOTE_SECONDS: Final = 30.0  # how long a call is tried again before it fails
 OPEN_REMOTE_SECONDS: Final = 5.0  # less for the first: a wrong address should be noticed
 OPEN_ATTEMPT_SECONDS_MIN: Final = 2.0  # for each host then: a busy node takes its time
@@ -229,6 +251,12 @@ CONSUMER_BEGIN_SECONDS: Final = (
 # nobody waits longer for what a busy consumer has begun and not handed out
 CONSUMER_BEGUN_SECONDS_MAX: Final = 1.0  # then what was begun and not handed out is given back
 CONSUMER_CLOSE_SECONDS: Final = 2.0  # to give back what was not handed out; else its lease ends
+CONSUMER_ACK_LINGER_SECONDS: Final = (
+    0.005  # an ack in the background waits for others at most so long
+)
+CONSUMER_ACKS_MIN: Final = (
+    100  # as many may be collected, also if fewer messages are received ahead
+)
 CONSUMER_PATIENCE_SECONDS: Final = 2.0  # a node that is away for longer is logged as lost
 KEPT_MAX: Final = (
     10_000  # messages of a queue whose leases are kept: a few entries a second for all
@@ -283,6 +311,7 @@ CREDENTIALS_MAX: Final = 16  # of a principal, tokens and keys each: more than a
 AUTHORIZATION_BYTES_MAX: Final = 4 * KIB  # of that header; a signature has some hundred
 CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60  # between a signature's time and ours, as AWS has it
 SIGNING_KEYS_CACHED: Final = 1_024  # derived keys: one for each key, day and region
+RIGHTS_KNOWN_MAX: Final = 1_000  # of one connection, that need not be looked up again
 REFUSALS_LOG_SECONDS: Final = 10  # refused credentials are counted and logged once in so long
 
 # -- the SQS door ----------------------------------------------------------------------------------

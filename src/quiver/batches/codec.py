@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from quiver import limits
 from quiver.batches import schema
-from quiver.errors import CorruptLog, MessageTooLarge
+from quiver.errors import CorruptLog, InvalidBatch, MessageTooLarge
 from quiver.model.topic import Compression
 
 BytesLike: TypeAlias = bytes | bytearray | memoryview | pa.Buffer
@@ -113,6 +113,18 @@ def decode(data: BytesLike) -> pa.RecordBatch:
     if batch.num_rows != header.rows or batch.column(0).null_count:
         raise CorruptLog(f"a stored batch does not have the {header.rows} bodies that it claims")
     return batch
+
+
+def outside(data: BytesLike) -> tuple[int, int]:
+    """The rows and the columns that a batch claims which somebody else has encoded; InvalidBatch if it
+    cannot be one, or is compressed: `decode` would take the memory that it claims."""
+    try:
+        header = _read_header(data)
+    except CorruptLog as error:
+        raise InvalidBatch(f"the payload is not a batch of messages: {error}") from None
+    if header.codec or len(data) - HEADER.size != header.raw_bytes:
+        raise InvalidBatch("a batch is sent as it is; compress the payload as a whole instead")
+    return header.rows, header.mask
 
 
 def peek(data: BytesLike) -> tuple[int, int]:

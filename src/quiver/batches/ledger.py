@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quiver.batches.schema import TEXT, TIME
-from quiver.model.ledger import COLUMNS, Event, Rows
+from quiver.model.ledger import COLUMNS, Event, LedgerRows
 
 SCHEMA: Final = pa.schema(
     [
@@ -39,7 +39,7 @@ def _events() -> pa.Array:
     return pa.array([event.name.lower() for event in Event], TEXT)
 
 
-def table(rows: Rows) -> pa.Table:
+def table(rows: LedgerRows) -> pa.Table:
     """The rows as a table."""
     numbers = memoryview(rows.data).cast("q")
     column = {

@@ -49,7 +49,7 @@ class Piece(NamedTuple):
     part: Slice
 
 
-class Columns(dict[str, list[Any] | None]):
+class LazyColumns(dict[str, list[Any] | None]):
     """What messages have besides their bodies, a list each, made when it is first asked for.
 
     None for a column in which none of them has a value; times are milliseconds.
@@ -66,28 +66,30 @@ class Columns(dict[str, list[Any] | None]):
             return self.setdefault(name, None)
         return self.setdefault(name, as_list(name, values))
 
-    def only(self, row: int) -> "Columns":
+    def only(self, row: int) -> "LazyColumns":
         """Those of this row, on their own."""
-        made = Columns({})
+        made = LazyColumns({})
         for name in (*self._arrays, *self):
             values = self[name]
             made[name] = None if values is None else [values[row]]
         return made
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Columns, ({},), None, None, iter(self.items())
+        return LazyColumns, ({},), None, None, iter(self.items())
 
 
-NONE: Final = Columns({})  # of messages that have only bodies; no key, priority and so on is kept
+NONE: Final = LazyColumns(
+    {}
+)  # of messages that have only bodies; no key, priority and so on is kept
 
 
-def columns(batch: pa.RecordBatch) -> Columns:
+def columns(batch: pa.RecordBatch) -> LazyColumns:
     """What its messages have besides their bodies."""
     if batch.num_columns == 1:
         return NONE
     found = dict(zip(batch.schema.names, batch.columns, strict=True))
     del found["body"]
-    return Columns(found)
+    return LazyColumns(found)
 
 
 def as_list(name: str, values: Any) -> Any:

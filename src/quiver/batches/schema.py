@@ -13,6 +13,7 @@ from operator import or_
 from typing import Final
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quiver.batches.bounds import check_bytes, check_rows
 
@@ -73,6 +74,16 @@ def concat(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     check_bytes(sum(batch.nbytes for batch in batches))
     mask = reduce(or_, map(mask_of, batches))
     return pa.concat_batches([_widened(batch, mask) for batch in batches])
+
+
+def shifted(batch: pa.RecordBatch, by_ms: int) -> pa.RecordBatch:
+    """The batch with times of delivery and lives that are later by so much."""
+    for name in ("deliver_at", "expires_at"):
+        place = batch.schema.get_field_index(name)
+        if place >= 0:
+            moments = pc.add(batch.column(place).view(pa.int64()), by_ms).view(TIME)
+            batch = batch.set_column(place, batch.schema.field(place), moments)
+    return batch
 
 
 def _widened(batch: pa.RecordBatch, mask: int) -> pa.RecordBatch:

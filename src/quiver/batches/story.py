@@ -12,7 +12,7 @@ OF_GROUPS: Final = ("sought", "group_deleted")  # of interest if the group has h
 TOPIC_DELETED: Final = "topic_deleted"
 
 
-class Place(NamedTuple):
+class StoryPlace(NamedTuple):
     """Where a message is, or was."""
 
     topic: str
@@ -20,7 +20,7 @@ class Place(NamedTuple):
     offset: int
 
 
-class Story:
+class MessageTrace:
     """The rows of one message, each as if it were about that message alone.
 
     It begins with the send. A row that moves the message (a dead letter, a redrive) gives it one
@@ -31,7 +31,7 @@ class Story:
         """The message with the id `<entry>-<row>`."""
         self._entry = entry
         self._row = row
-        self._places: dict[Place, None] = {}
+        self._places: dict[StoryPlace, None] = {}
         self._groups: dict[tuple[str, str], None] = {}  # topic and group that have had it
         self._rows: list[dict[str, Any]] = []
 
@@ -77,7 +77,7 @@ class Story:
             self._places = {place: None for place in self._places if place.topic != topic}
         elif not self._rows:
             offset = found["offset"] + self._row - found["row"]
-            self._places[Place(topic, found["partition"], offset)] = None
+            self._places[StoryPlace(topic, found["partition"], offset)] = None
             self._add(found, offset)
         else:
             for place in [place for place in self._places if _is_at(place, found)]:
@@ -92,12 +92,12 @@ class Story:
             row["row"] = found["row"] + skip
         if found["to_topic"] is not None:
             row["to_offset"] = found["to_offset"] + skip
-            place = Place(found["to_topic"], found["to_partition"], row["to_offset"])
+            place = StoryPlace(found["to_topic"], found["to_partition"], row["to_offset"])
             self._places[place] = None
         self._rows.append(row)
 
 
-def _is_at(place: Place, found: dict[str, Any]) -> bool:
+def _is_at(place: StoryPlace, found: dict[str, Any]) -> bool:
     return (
         (place.topic, place.partition) == (found["topic"], found["partition"])
         and found["offset"] <= place.offset < found["offset"] + found["count"]

@@ -74,7 +74,7 @@ class Run(NamedTuple):  # there may be one for every message, so it must be chea
 
 
 @dataclass(frozen=True, slots=True)
-class Producer:
+class ProducerStamp:
     """Who sends: a named producer's epoch and the number of messages it had sent before these."""
 
     name: str
@@ -95,7 +95,7 @@ class Send:
     requests: tuple[int, ...]
     attributes: Attributes | None = None
     first_row: int = 0
-    producer: Producer | None = None
+    producer: ProducerStamp | None = None
     staged: bool = False  # nobody is to have them here: neither dedup ids nor lives count yet
 
 

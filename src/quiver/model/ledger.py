@@ -45,7 +45,7 @@ FIXED_BYTES: Final = ROW.size - MOVING.size
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class LedgerRows:
     """Rows of the entries `first … last`: COLUMNS as 64-bit numbers, row after row.
 
     Texts are numbers of `names`; number 0 is the empty text. Where there is nothing to say, a
@@ -62,7 +62,7 @@ class Rows:
         """How many rows."""
         return len(self.data) // ROW.size
 
-    def parts(self, most: int) -> Iterator["Rows"]:
+    def parts(self, most: int) -> Iterator["LedgerRows"]:
         """The same rows, at most so many at a time."""
         step = most * ROW.size
         for start in range(0, len(self.data), step):

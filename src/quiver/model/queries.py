@@ -36,7 +36,7 @@ Ability: TypeAlias = Literal[
     "seal",
     "compact",
     "backup",  # its files are on this machine
-    "sql",  # conditions and questions in SQL are evaluated where the messages are
+    "errands",  # what needs the secret or SQL is done where the messages are: `Broker.run`
 ]  # what only some who answer queries can do
 
 
@@ -65,7 +65,7 @@ class Figures:
 class Storage:
     """The files as numbers, and how many messages were given up since the queue was opened, by reason."""
 
-    files: StorageStats
+    files: StorageStats | None  # None for whom they are not to be seen by
     reasons: dict[str, int]
 
 
@@ -126,9 +126,10 @@ class Ping(Query[int]):
 
 @dataclass(frozen=True, slots=True)
 class FindTopic(Query[TopicFound]):
-    """A topic, which must be there."""
+    """A topic, which must be there; of its policy at least what is to be known for sending to it."""
 
     name: str
+    whole: bool = False  # all of its policy is asked for, or an error
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Placed:
 
 
 @dataclass(slots=True)  # not frozen, as above
-class Sent:
+class SentReply:
     """One send request's messages, in the order of its rows."""
 
     placed: tuple[Placed, ...]
@@ -46,7 +46,7 @@ class Sent:
 class SentMany:
     """An answer for each request that shared the Send: its messages, or the error that refused it."""
 
-    answers: tuple["Sent | Exception", ...]
+    answers: tuple["SentReply | Exception", ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,10 +139,11 @@ class Bodies(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a receive got, and beside it the messages."""
+    """What a receive got, beside it the messages, and the tag that proves that the lease was given out."""
 
     received: Received
     source: Bodies
+    tag: bytes = b""  # of a lease of nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ class Settled:
 class Transacted:
     """What the parts of a transaction answered."""
 
-    sent: tuple[Sent, ...]
+    sent: tuple[SentReply, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +190,23 @@ class Published:
     rows: int
     nbytes: int
     duplicate: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """Messages that wait to be published: `ranges` of (partition, start, end) where they are staged.
+
+    `nbytes` is the size of their bodies. `number` says where that is: when the topic is deleted and made
+    again, it is another. Who has the `tag` can publish or drop them; over a node, only as the principal
+    that has staged them.
+    """
+
+    topic: str
+    ranges: tuple[tuple[int, int, int], ...]
+    rows: int
+    nbytes: int
+    number: int
+    tag: str = field(default="", repr=False)
 
 
 class Application(NamedTuple):
