@@ -14,7 +14,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-REQUESTS = ("ask", "give_back", "propose", "receive", "send_row", "submit", "watch")
+REQUESTS = (
+    "ask", "give_back", "propose", "receive", "send_batch", "send_row", "settle", "submit", "transact",
+    "watch",
+)  # fmt: skip
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 POOLS = ("pool",)  # of threads, which take functions: their `submit` is no request
 

@@ -36,7 +36,7 @@ PositionLike: TypeAlias = (
 )  # an int is an offset
 
 
-class TopicChanges(TypedDict, total=False):
+class TopicOptions(TypedDict, total=False):
     """What `alter_topic` can change; the meaning of each is that of `create_topic`."""
 
     retention: str | float | timedelta

@@ -1,11 +1,12 @@
 """From an address to an open queue."""
 
 import os
+from asyncio import AbstractEventLoop
 from collections.abc import Callable
 from typing import Any
 
 from quiver.client import arguments
-from quiver.client.aio import AsyncQueue
+from quiver.client.aio import AsyncQueue, Opening
 from quiver.client.flows import Flows
 from quiver.client.paths import directory
 from quiver.client.remote.address import Address, is_address, parse
@@ -39,11 +40,10 @@ def connect(
             ReadOnly, also for a node.
         accept_clock: The clock is right, although it is far from the time of the last entry.
     """
-    return Queue(
-        *_opening(
-            url, durability, ledger_retention, read_only=read_only, accept_clock=accept_clock
-        )()
+    opening = _opening(
+        url, durability, ledger_retention, read_only=read_only, accept_clock=accept_clock
     )
+    return Queue(*opening(None))
 
 
 def connect_async(
@@ -75,7 +75,7 @@ def _opening(
     *,
     read_only: bool,
     accept_clock: bool,
-) -> Callable[[], tuple[Flows, Callable[[], None]]]:
+) -> Opening:
     """What opens the queue, after its arguments are checked."""
     arguments.choice(durability, "durability", Durability)
     ledger_ms = milliseconds(ledger_retention, "ledger_retention")
@@ -87,30 +87,26 @@ def _opening(
         )
     if isinstance(url, str) and node:
         address = parse(url)
-        return lambda: open_link(address, durability, read_only=read_only)
+        return lambda loop: open_node(address, durability, read_only=read_only, loop=loop)
     # Only who has a directory pays for what keeps it.
     from quiver.client.local import open_flows, open_replica  # noqa: PLC0415
 
     path = directory(url)
     if read_only:
-        return lambda: open_replica(path, durability)
-    return lambda: open_flows(path, ledger_ms, durability, accept_clock=accept_clock)
+        return lambda _: open_replica(path, durability)
+    return lambda _: open_flows(path, ledger_ms, durability, accept_clock=accept_clock)
 
 
-def open_link(
-    address: Address, durability: Durability, *, read_only: bool = False
+def open_node(
+    address: Address,
+    durability: Durability,
+    *,
+    read_only: bool = False,
+    loop: AbstractEventLoop | None = None,
 ) -> tuple[Flows, Callable[[], None]]:
-    """The verbs over a link to nodes that answer, and what ends it."""
-    # Only who has a node pays for an HTTP client.
-    from quiver.client.remote.flows import RemoteFlows  # noqa: PLC0415
-    from quiver.client.remote.link import Link, Request  # noqa: PLC0415
-    from quiver.client.remote.wire import About  # noqa: PLC0415
+    """The verbs over nodes that answer, for threads or for this loop, and what ends it."""
+    # Only who has a node pays for its protocol.
+    from quiver.client.remote.broker import connected  # noqa: PLC0415
 
-    link = Link(address, read_only=read_only)
-    try:
-        request = Request("GET", "/v1", repeat=True, opens=True)
-        link.call(request, lambda reply: reply.json(About)).wait()
-    except BaseException:
-        link.close()
-        raise
-    return RemoteFlows(link, durability), link.close
+    broker = connected(address, loop, read_only=read_only)
+    return Flows(broker, durability, str(address)), broker.close

@@ -8,13 +8,14 @@ how they wait. What flows do and ask, they do and ask of a `Broker`, in values.
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import accumulate, chain, count, groupby, pairwise, repeat
 from operator import attrgetter
 from pathlib import Path
 from secrets import randbits
 from sys import modules
-from typing import Any, Final, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,21 +25,22 @@ from quiver.batches.arrow_input import accept
 from quiver.batches.ledger import SCHEMA
 from quiver.batches.ledger import concat as concat_ledger
 from quiver.batches.output import Piece, columns, table
-from quiver.batches.rows import Checked, Row, make_row, pack
-from quiver.batches.story import Story
+from quiver.batches.rows import Checked, Row, make_row
+from quiver.batches.story import MessageTrace
 from quiver.client import arguments, losses
-from quiver.client.broker import Broker
+from quiver.client.broker import Broker, Signing
+from quiver.client.deadlines import Deadlines, doubt_table, learn_table
 from quiver.client.results import (
-    Lease,
+    GrantedLease,
     Leased,
     LeasedTable,
     MessagePage,
     Record,
     Sent,
     SentBatch,
-    Staged,
     note_settled,
     ranges_of,
+    receipt_of,
     to_begin,
 )
 from quiver.client.steps import Flow, Work, done
@@ -48,7 +50,6 @@ from quiver.errors import (
     MessageNotFound,
     ReadOnly,
     ReceiptExpired,
-    ReceiptInvalid,
     TopicExists,
     TopicNotFound,
 )
@@ -71,7 +72,6 @@ from quiver.model.commands import (
     PauseGroup,
     Pick,
     Position,
-    Producer,
     Publish,
     Purge,
     Receive,
@@ -79,7 +79,16 @@ from quiver.model.commands import (
     Seek,
     Settle,
     Tick,
-    Transact,
+)
+from quiver.model.errands import (
+    AskSql,
+    Choose,
+    DemandOrigins,
+    Errand,
+    PublishStaged,
+    StageBatch,
+    Trace,
+    Unstage,
 )
 from quiver.model.message import Message
 from quiver.model.queries import Ability, PageFound, Query
@@ -97,17 +106,18 @@ from quiver.model.replies import (
     Published,
     Sealed,
     SentMany,
-    Settled,
+    SentReply,
     Slice,
+    Staged,
     Transacted,
 )
-from quiver.model.replies import Sent as SentReply
+from quiver.model.settlement import Settlement
 from quiver.model.stats import Overview, TopicStats
 from quiver.model.topic import Guarantee, TopicPolicy, is_staging, staging_name
 from quiver.model.units import milliseconds
 from quiver.node import staged
-from quiver.node.placing import TopicHandle, place, place_all
-from quiver.node.receipts import Receipt, tag, verify
+from quiver.node.placing import TopicHandle
+from quiver.node.receipts import Receipt, parse
 from quiver.node.tickets import Ticket
 
 T = TypeVar("T")
@@ -163,11 +173,63 @@ class StoredPage:
 
 def places_of(slices: Iterable[Slice]) -> list[Place]:
     """Where the messages of slices are, in their order."""
-    return [
-        (piece.partition, offset)
-        for piece in slices
-        for offset in range(piece.offset, piece.offset + piece.count)
-    ]
+    return places_in((one.partition, one.offset, one.offset + one.count) for one in slices)
+
+
+def places_in(runs: Iterable[tuple[int, int, int]]) -> list[Place]:
+    """The places in runs of them: each a partition, a start and an end."""
+    return [(partition, at) for partition, start, end in runs for at in range(start, end)]
+
+
+class Claims:
+    """What somebody wants to settle: ranges of offsets, by the lease and its tag."""
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[int, int], dict[tuple[int, int, bytes], Ranges]] = {}
+        self._until_ms: dict[
+            tuple[int, int], int
+        ] = {}  # when the first lease ends; as far as known
+
+    def add_receipt(
+        self, text: str, ranges: Ranges | None = None, until_ms: int | None = None
+    ) -> None:
+        """The message of a receipt, or these offsets of its lease."""
+        receipt, tag = parse(text)
+        if ranges is None:
+            ranges = [(receipt.offset, receipt.offset + 1)]
+        owner = receipt.topic, receipt.group
+        self._add(owner, (receipt.partition, receipt.epoch, tag), ranges, until_ms)
+
+    def add_lease(
+        self, lease: GrantedLease, partition: int, ranges: Ranges, until_ms: int | None
+    ) -> None:
+        """Offsets of a lease."""
+        owner = lease.topic_number, lease.group_number
+        self._add(owner, (partition, lease.epoch, lease.tag), ranges, until_ms)
+
+    def _add(
+        self, owner: tuple[int, int], lease: tuple[int, int, bytes], ranges: Ranges,
+        until_ms: int | None,
+    ) -> None:  # fmt: skip
+        self._found.setdefault(owner, {}).setdefault(lease, []).extend(ranges)
+        if until_ms is not None:
+            self._until_ms[owner] = min(self._until_ms.get(owner, until_ms), until_ms)
+
+    def settlements(self, action: Action, delay: Any, lease: Any, reason: str) -> list[Settlement]:
+        """One for each topic and group."""
+        delay_ms = None if delay is None else milliseconds(delay, "delay")
+        lease_ms = lease_of(action, lease) or 0
+        reason = arguments.text(reason, "reason")
+        made = []
+        for owner, found in self._found.items():
+            held = tuple(
+                Held(partition, epoch, tuple(merge(ranges)))
+                for (partition, epoch, _), ranges in found.items()
+            )
+            command = Settle(*owner, action, held, delay_ms, lease_ms, reason, randbits(63))
+            until_ms = self._until_ms.get(owner, limits.TIME_MS_MAX)
+            made.append(Settlement(command, tuple(tag for *_, tag in found), until_ms))
+        return made
 
 
 class Flows:
@@ -179,20 +241,22 @@ class Flows:
         self.place = place  # where the queue is, as `repr` shows it
         self._handles: dict[str, TopicHandle] = {}
         self._staging: dict[str, TopicHandle] = {}  # apart: their names are not to be asked for
-
-    @property
-    def secret(self) -> bytes:
-        """What receipts are signed with."""
-        return self.broker.secret
+        # Where no answer is lost, nobody asks until when leases hold.
+        self._deadlines = Deadlines() if broker.remote else None
 
     def patient(self, seconds: float) -> "Flows":
         """The same verbs, which fail when a node could not be reached for so long."""
-        return self
+        return self._over(self.broker.patient(seconds))
 
-    @property
-    def closed(self) -> bool:
-        """Whether a call that was refused with `QueueClosed` will never be done."""
-        return True
+    def apart(self) -> "Flows":
+        """The same verbs for one consumer, who closes their broker at the end: see `Broker.apart`."""
+        return self._over(self.broker.apart())
+
+    def _over(self, broker: Broker) -> "Flows":
+        """The same verbs, and all that is known, over a broker that leads to the same queue."""
+        made = copy(self)
+        made.broker = broker
+        return made
 
     def now_ms(self) -> int:
         """The time of the queue."""
@@ -224,7 +288,7 @@ class Flows:
 
     def policy(self, topic: str) -> Flow[TopicPolicy]:
         arguments.name(topic, "topic")
-        found = yield from self.ask(queries.FindTopic(topic))
+        found = yield from self.ask(queries.FindTopic(topic, whole=True))
         return found.policy
 
     def stats(self, topic: str) -> Flow[TopicStats]:
@@ -248,15 +312,14 @@ class Flows:
         return moved.count
 
     def compact(self, topic: str) -> Flow[int]:
-        policy = yield from self.policy(topic)
-        if not policy.retention.compact:
+        handle = yield from self.find(topic)
+        if not handle.policy.retention.compact:
             raise InvalidRequest(
                 f"topic {topic!r} keeps more than the newest message of each key; "
                 'change that with alter_topic(…, retention="compact")'
             )
-        handle = yield from self.handle(topic)
         self._demand("compact")
-        return (yield from done(self.broker.compact(handle.number)))
+        return (yield from done(self.broker.compact(handle)))
 
     def segments(self, topic: str) -> Flow[Sealed]:
         return (yield from self.ask(queries.FindSegments(arguments.name(topic, "topic"))))
@@ -278,10 +341,25 @@ class Flows:
     def _demand(self, ability: Ability) -> None:
         """Refuse what the broker cannot do."""
         able = self.broker.abilities
-        if ability not in able:
-            if "write" not in able:
-                raise ReadOnly()
-            raise InvalidRequest(f"the queue in {self.place} cannot {ability}")
+        if ability in able:
+            return
+        if ability == "backup" and self.broker.remote:
+            raise InvalidRequest(
+                "a backup is made where the node's directory is, beside the running node: "
+                "quiver backup DIR DEST"
+            )
+        if "write" not in able:
+            raise ReadOnly()
+        raise InvalidRequest(f"the queue in {self.place} cannot {ability}")
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether what needs the secret or SQL is done where the messages are, and not here."""
+        return "errands" in self.broker.abilities
+
+    def _run(self, errand: Errand[T], batch: pa.RecordBatch | None = None) -> Flow[T]:
+        """What an errand is answered with."""
+        return (yield from done(self.broker.run(errand, batch)))
 
     def handle(self, topic: str) -> Flow[TopicHandle]:
         """What a sender must know of a topic, asked once."""
@@ -295,13 +373,16 @@ class Flows:
         return TopicHandle(found.name, found.number, found.policy)
 
     def find(self, topic: str) -> Flow[TopicHandle]:
-        """As `handle`, with the policy of this moment."""
-        handle = yield from self.handle(topic)
+        """As `handle`, as the topic is in this moment."""
         try:
-            handle.policy = yield from self.policy(topic)
+            found = yield from self._found(arguments.name(topic, "topic"))
         except TopicNotFound:
             self.forget(topic)
             raise
+        handle = self._handles.setdefault(topic, found)
+        if handle.number != found.number:  # it was deleted, and made again
+            handle = self._handles[topic] = found
+        handle.policy = found.policy
         return handle
 
     def forget(self, topic: str) -> None:
@@ -351,7 +432,7 @@ class Flows:
         yield from self.handle(topic)  # it is there
         batch = self.batch_of(messages)
         reply = yield from self._submit(
-            topic, lambda handle: self.send_packed(handle, batch, given)
+            topic, lambda handle: self.broker.send_batch(handle, batch, sync=given == "disk")
         )
         return sent_batch(reply.answers[0], given)
 
@@ -369,32 +450,13 @@ class Flows:
         rows = list(map(row_of, messages))
         if not rows:
             raise InvalidRequest("the batch is empty; send at least one message")
-        return self.pack(rows)
-
-    def pack(self, rows: Sequence[Checked]) -> pa.RecordBatch:
-        """The batch of these rows, whose delays and lives begin now."""
-        return pack(rows, self.now_ms())
-
-    def producer_name(self) -> str | None:
-        """What a producer without a name is called, if it must have one."""
-        return None
+        return self.broker.pack(rows)
 
     def open_producer(self, handle: TopicHandle, name: str) -> Flow[ProducerOpened]:
         """Take a producer's name over."""
         command = OpenProducer(handle.number, arguments.name(name, "name"))
         opened: ProducerOpened = yield from done(self.broker.propose(command))
         return opened
-
-    def send_packed(
-        self,
-        handle: TopicHandle,
-        batch: pa.RecordBatch,
-        durability: Durability,
-        producer: Producer | None = None,
-    ) -> Ticket[SentMany]:
-        """Submit a canonical batch as one request."""
-        command, encoded = place(handle, batch, producer)
-        return self.broker.propose(command, encoded, sync=durability == "disk")
 
     # -- staging -----------------------------------------------------------------------------------
 
@@ -404,17 +466,19 @@ class Flows:
 
     def stage_packed(self, topic: str, batch: pa.RecordBatch, owner: str = "") -> Flow[Staged]:
         """Store a canonical batch where only its owner gets at it: a principal of a node."""
+        if self.elsewhere:
+            return (yield from self._run(StageBatch(arguments.name(topic, "topic")), batch))
 
         def store(handle: TopicHandle) -> Flow[Staged]:
             def submit() -> Ticket[SentMany]:
-                return self.broker.propose(*place(handle, batch, staged=True))
+                return self.broker.send_batch(handle, batch, staged=True)
 
             reply = yield from done((yield from done(Work(submit))))
             sent = sent_batch(reply.answers[0], "disk")
             ranges = [(one.partition, one.offset, one.offset + one.count) for one in sent.placed]
             return Staged(
                 topic, tuple(ranges), batch.num_rows, _body_bytes(batch), handle.number,
-                staged.tag(handle.number, ranges, owner, self.secret),
+                staged.tag(handle.number, ranges, owner, self._secret),
             )  # fmt: skip
 
         return (yield from self._at_staging(topic, store))
@@ -449,6 +513,9 @@ class Flows:
     ) -> Flow[Published]:
         found = check_publish(parts, application, batch, run)
         picks = picks_of(topic, found)
+        if self.elsewhere:
+            given = tuple(together(topic, found))
+            return (yield from self._run(PublishStaged(topic, given, application, batch, run)))
         nbytes = sum(one.nbytes for one in found)
         valid = yield from done(Work(lambda: self._are_of(found, owner)))
 
@@ -471,6 +538,8 @@ class Flows:
     def unstage(self, topic: str, parts: Iterable[Staged], owner: str = "") -> Flow[int]:
         found = list(parts)
         picks_of(topic, found)  # they can be dropped
+        if self.elsewhere:
+            return (yield from self._run(Unstage(topic, tuple(together(topic, found)))))
         valid = yield from done(Work(lambda: self._are_of(found, owner)))
         if not valid:
             raise not_staged(topic)
@@ -483,9 +552,13 @@ class Flows:
 
     def _are_of(self, parts: list[Staged], owner: str) -> bool:
         """Whether the owner has staged all of these."""
-        return all(
-            staged.is_of(one.tag, one.number, one.ranges, owner, self.secret) for one in parts
-        )
+        secret = self._secret
+        return all(staged.is_of(one.tag, one.number, one.ranges, owner, secret) for one in parts)
+
+    @property
+    def _secret(self) -> bytes:
+        """What staged messages are signed with, where that is done here."""
+        return cast(Signing, self.broker).secret
 
     def published(self, topic: str, application: str) -> Flow[int | None]:
         arguments.name(application, "application")
@@ -504,7 +577,7 @@ class Flows:
     def receive(
         self, topic: str, group: str, max_messages: int, lease: Any, wait: Any, consumer: str,
         begin: Any = None, per_key: int = 1,
-    ) -> Flow[tuple[Grant, Lease]]:  # fmt: skip
+    ) -> Flow[tuple[Grant, GrantedLease]]:  # fmt: skip
         wait_ms = milliseconds(wait, "wait", max_seconds=limits.WAIT_SECONDS_MAX)
         fields = (
             arguments.name(group, "group"),
@@ -523,17 +596,16 @@ class Flows:
         grant = yield from self._submit(topic, submit)
         got = grant.received
         losses.lost(topic, group, got.lost)
-        return grant, Lease(
-            topic, got.topic, group, got.group, got.epoch, got.deadline_ms, got.settled,
-            tag(got.topic, got.group, got.epoch, self.secret),
-        )  # fmt: skip
+        return grant, GrantedLease(
+            topic, got.topic, group, got.group, got.epoch, got.deadline_ms, got.settled, grant.tag
+        )
 
-    def give_back(self, granted: tuple[Grant, Lease]) -> None:
+    def give_back(self, granted: tuple[Grant, GrantedLease]) -> None:
         """Let go of what a receive got and nobody has seen."""
-        self.broker.give_back(granted[0].received)
+        self.broker.give_back(granted[0])
 
     @contextmanager
-    def _unless_given_up(self, grant: Grant, lease: Lease) -> Iterator[None]:
+    def _unless_given_up(self, grant: Grant, lease: GrantedLease) -> Iterator[None]:
         """What is made of a grant in this block; whoever waits may be cancelled or interrupted."""
         try:
             yield
@@ -573,12 +645,25 @@ class Flows:
         delay: Any = None,
         lease: Any = None,
         reason: str = "",
+        acked: bool = False,
     ) -> Flow[None]:
-        """Settle deliveries and receipts, one entry for each topic and group among them."""
+        """Settle deliveries and receipts, one entry for each topic and group among them.
+
+        A consumer settles so what it has collected, too, which is `acked`; others may not.
+        """
         items = listed(items)
-        commands = self.settles(action, items, delay=delay, lease=lease, reason=reason)
-        refused = yield from self.settle_all(commands)
-        found = tuple(x for x in items if self._receipt(x) in refused) if refused else ()
+        settlements = self.settles(
+            action, items, delay=delay, lease=lease, reason=reason, acked=acked
+        )
+        if not settlements:
+            return
+        renewed_ms, known = lease_of(action, lease), self._deadlines
+        if known is not None and renewed_ms is not None:
+            known.doubt(items, self.now_ms() + renewed_ms)
+        refused, deadline_ms = yield from self.settle_all(settlements)
+        if known is not None and renewed_ms is not None and not refused:
+            known.learn(items, deadline_ms)
+        found = tuple(x for x in items if receipt_of(x) in refused) if refused else ()
         note_begun(action, items, found)
         if refused:
             raise expired(found, len(refused), len(items))
@@ -595,103 +680,82 @@ class Flows:
     ) -> Flow[None]:
         """Settle the rows of a leased table that the mask chooses."""
         wanted = chosen(action, leased, mask)
-        ranges = {(partition, leased.lease.epoch): found for partition, found in wanted.items()}
-        if not ranges:
+        if not wanted:
             return
-        owner = (leased.lease.topic_number, leased.lease.group_number)
-        command = self.settle_command(action, owner, ranges, delay, lease, reason)
-        refused = yield from self.settle_all([command])
+        before, claims = leased.lease, Claims()
+        for partition, ranges in wanted.items():
+            claims.add_lease(before, partition, ranges, before.deadline_ms)
+        settlements = claims.settlements(action, delay, lease, reason)
+        renewed_ms = lease_of(action, lease) if self._deadlines is not None else None
+        if renewed_ms is not None:
+            doubt_table(leased, self.now_ms() + renewed_ms)
+        refused, deadline_ms = yield from self.settle_all(settlements)
+        if renewed_ms is not None and not refused:
+            learn_table(leased, before, deadline_ms, whole=mask is None)
         check_rows(leased, wanted, [(x.partition, x.offset) for x in refused])
 
     def settles(
-        self, action: Action, items: Any, *, delay: Any = None, lease: Any = None, reason: str = ""
-    ) -> list[Any]:
-        """The commands that settle these items."""
-        found: dict[tuple[int, int], dict[tuple[int, int], Ranges]] = {}
-        for what, together in to_settle(action, listed(items)):
+        self, action: Action, items: Any, *, delay: Any = None, lease: Any = None, reason: str = "",
+        acked: bool = False,
+    ) -> list[Settlement]:  # fmt: skip
+        """What settles these items."""
+        self._demand("write")
+        claims, known = Claims(), self._deadlines
+        for what, together in to_settle(action, listed(items), acked=acked):
             if isinstance(what, str):
-                topic, group, partition, offset, epoch = verify(what, self.secret)
-                ranges = [(offset, offset + 1)]
+                until_ms = None if known is None else known.until(what)
+                claims.add_receipt(what, until_ms=until_ms)
             else:
-                topic, group, epoch = self._lease(what)
-                partition, ranges = together[0].partition, offsets_of(together)
-            of_group = found.setdefault((topic, group), {})
-            of_group.setdefault((partition, epoch), []).extend(ranges)
-        return [
-            self.settle_command(action, owner, ranges, delay, lease, reason)
-            for owner, ranges in found.items()
-        ]
+                until_ms = None if known is None else known.earliest(together)
+                claims.add_lease(what, together[0].partition, offsets_of(together), until_ms)
+        return claims.settlements(action, delay, lease, reason)
 
-    @staticmethod
-    def settle_command(
-        action: Action,
-        owner: tuple[int, int],
-        ranges: dict[tuple[int, int], list[tuple[int, int]]],
-        delay: Any,
-        lease: Any,
-        reason: str,
-    ) -> Settle:
-        return Settle(
-            *owner,
-            action,
-            tuple(
-                Held(partition, epoch, tuple(merge(found)))
-                for (partition, epoch), found in ranges.items()
-            ),
-            None if delay is None else milliseconds(delay, "delay"),
-            lease_of(action, lease) or 0,
-            arguments.text(reason, "reason"),
-            randbits(63),
-        )
-
-    def _lease(self, lease: Lease) -> tuple[int, int, int]:
-        """Topic, group and epoch of a lease that this queue has given."""
-        found = lease.topic_number, lease.group_number, lease.epoch
-        if lease.tag != tag(*found, self.secret):
-            raise ReceiptInvalid("the delivery is not of this queue; settle it where it is")
-        return found
-
-    def _receipt(self, item: Leased | str) -> Receipt:
-        """What a delivery or a receipt's text stands for."""
-        if isinstance(item, str):
-            return verify(item, self.secret)
-        topic, group, epoch = self._lease(item.lease)
-        return Receipt(topic, group, item.partition, item.offset, epoch)
-
-    def settle_all(self, commands: Sequence[Settle]) -> Flow[dict[Receipt, None]]:
-        """Settle; return what was refused."""
+    def settle_all(
+        self, settlements: Sequence[Settlement]
+    ) -> Flow[tuple[dict[Receipt, None], int]]:
+        """Settle; return what was refused, and until when all that is still leased holds at least."""
         sync = self.durability == "disk"
-        tickets = [self.broker.propose(command, sync=sync) for command in commands]
+        tickets = [self.broker.settle(one, sync=sync) for one in settlements]
         refused: dict[Receipt, None] = {}
-        for command, ticket in zip(commands, tickets, strict=True):
-            reply: Settled = yield from done(ticket)
+        deadline_ms = limits.TIME_MS_MAX
+        for one, ticket in zip(settlements, tickets, strict=True):
+            reply = yield from done(ticket)
+            deadline_ms = min(deadline_ms, reply.deadline_ms)
             for held in reply.refused:
+                place = one.command.topic, one.command.group, held.partition
                 for start, end in held.ranges:
-                    for offset in range(start, end):
-                        receipt = Receipt(
-                            command.topic, command.group, held.partition, offset, held.epoch
-                        )
-                        refused[receipt] = None
-        return refused
+                    refused |= {Receipt(*place, at, held.epoch): None for at in range(start, end)}
+        return refused, deadline_ms
 
     # -- transactions ------------------------------------------------------------------------------
 
-    def transact(self, settles: list[Any], sends: list[tuple[str, Any]]) -> Flow[list[SentBatch]]:
+    def transact(
+        self, settlements: Sequence[Settlement], sends: Sequence[tuple[str, Any]]
+    ) -> Flow[list[SentBatch]]:
         """Settle and send in one entry."""
-        if len(settles) + len(sends) > limits.TRANSACTION_COMMANDS_MAX:
+        if len(settlements) + len(sends) > limits.TRANSACTION_COMMANDS_MAX:
             raise LimitExceeded(
                 f"a transaction has at most {limits.TRANSACTION_COMMANDS_MAX} parts; send batches"
             )
-        if not settles and not sends:
+        if not settlements and not sends:
             return []
+        try:
+            reply = yield from self._transact(settlements, sends)
+        except TopicNotFound:  # one was perhaps deleted and made again
+            for topic, _ in sends:
+                self.forget(topic)
+            reply = yield from self._transact(settlements, sends)
+        return [sent_batch(one, self.durability) for one in reply.sent]
+
+    def _transact(
+        self, settlements: Sequence[Settlement], sends: Sequence[tuple[str, Any]]
+    ) -> Flow[Transacted]:
         batches: list[tuple[TopicHandle, pa.RecordBatch]] = []
         for topic, messages in sends:
             handle = yield from self.handle(topic)
             batches.append((handle, self.batch_of(messages)))
-        commands, encoded = place_all(batches)
-        command, sync = Transact(tuple(settles), commands), self.durability == "disk"
-        reply: Transacted = yield from done(self.broker.propose(command, encoded, sync=sync))
-        return [sent_batch(one, self.durability) for one in reply.sent]
+        sync = self.durability == "disk"
+        return (yield from done(self.broker.transact(settlements, batches, sync=sync)))
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -757,27 +821,27 @@ class Flows:
 
     def trace(self, message_id: Any) -> Flow[pa.Table]:
         entry, row = arguments.message_id(message_id)
+        if self.elsewhere:
+            return (yield from self._run(Trace(message_id)))
         tables = yield from self.ask(queries.ReadLedger(first=entry))
-        story = yield from done(Work(lambda: Story(entry, row).read(tables)))
+        story = yield from done(Work(lambda: MessageTrace(entry, row).read(tables)))
         if not story.num_rows:
             raise untold(message_id)
         return story
-
-    @property
-    def chooses(self) -> bool:
-        """Whether conditions on messages are asked elsewhere than here, by `choose`."""
-        return "sql" in self.broker.abilities
 
     def choose(
         self, topic: str, number: int, positions: dict[int, int], ends: dict[int, int],
         condition: str,
     ) -> Flow[tuple[list[Place], dict[int, int]]]:  # fmt: skip
         """Pending messages for which a condition holds, oldest first, and where to go on."""
-        raise NotImplementedError
+        found = yield from self._run(Choose(topic, number, positions, ends, condition))
+        return places_in(found.runs), found.ahead
 
-    def sql(self, query: str) -> Flow[pa.Table] | None:
-        """The answer to a question, if it is asked elsewhere than here."""
-        return None
+    def sql(self, query: str) -> Flow[pa.Table]:
+        """The answer to one SELECT, which is asked elsewhere than here."""
+        if not isinstance(query, str):
+            raise InvalidRequest(f"a question must be a str, not {type(query).__name__}")
+        return (yield from self._run(AskSql(query)))
 
     # -- groups ------------------------------------------------------------------------------------
 
@@ -812,7 +876,7 @@ class Flows:
         """The number of the topic to redrive to, if one was named."""
         if topic is None:
             return None
-        handle = yield from self.handle(topic)
+        handle = yield from self.find(topic)
         return handle.number
 
     def move(
@@ -839,6 +903,9 @@ class Flows:
         demand: Demand | None,
     ) -> Flow[None]:
         """Ask `demand` about each topic that the pending messages of this one would go back to."""
+        if self.elsewhere:  # who is asked there knows who asks
+            yield from self._run(DemandOrigins(topic, number, positions, ends))
+            return
         if demand is None:
             return
         asked: dict[str, None] = {}
@@ -1024,7 +1091,7 @@ def expired(refused: Sequence[Any], count: int, total: int) -> ReceiptExpired:
 
 
 def deliveries(
-    make: Callable[..., L], settle: Callable[..., Any], grant: Grant, lease: Lease
+    make: Callable[..., L], settle: Callable[..., Any], grant: Grant, lease: GrantedLease
 ) -> list[L]:
     """The granted messages as objects of the caller's kind."""
     made: list[L] = []
@@ -1068,7 +1135,9 @@ def _pages(
         yield pages, batch.column("body").to_pylist()
 
 
-def to_settle(action: Action, items: list[Any]) -> Iterator[tuple[Lease | str, list[Leased]]]:
+def to_settle(
+    action: Action, items: list[Any], *, acked: bool = False
+) -> Iterator[tuple[GrantedLease | str, list[Leased]]]:
     """What an action changes, in the given order: receipts, and deliveries of a page by their lease."""
     for page, found in groupby(items, key=_page_of):
         together = list(found)
@@ -1076,12 +1145,31 @@ def to_settle(action: Action, items: list[Any]) -> Iterator[tuple[Lease | str, l
             yield from ((text, []) for text in together)
             continue
         lease = together[0].lease
+        if lease.acks is not None and not acked:
+            together = not_acked(action, together)
         if lease.settled:
             together = [
                 x for x in together if not needs_no_settling(action, lease, reserved=x.reserved)
             ]
         if together:
             yield lease, together
+
+
+def not_acked(action: Action, items: list[L]) -> list[L]:
+    """Those whose ack was not collected. To ack them again changes nothing; nothing else can be done."""
+    if action == "ack":
+        return [item for item in items if not item.acked]
+    for item in items:
+        demand_not_acked(item)
+    return items
+
+
+def demand_not_acked(item: Leased) -> None:
+    """Refuse what was acked in the background."""
+    if item.acked:
+        raise InvalidRequest(
+            f"message {item.id} was acked already, in the background: nothing else can be done with it"
+        )
 
 
 def _page_of(item: Any) -> MessagePage | None:
@@ -1102,7 +1190,7 @@ def offsets_of(together: list[Leased]) -> Ranges:
     return [(rows[0] + shift, rows[-1] + shift + 1)]
 
 
-def needs_no_settling(action: Action, lease: Lease, *, reserved: bool) -> bool:
+def needs_no_settling(action: Action, lease: GrantedLease, *, reserved: bool) -> bool:
     """Whether the messages were settled as they were delivered; what is `reserved` was not."""
     if not lease.settled:
         return False

@@ -1,9 +1,14 @@
 """The broker of a directory that is only read."""
 
+from collections.abc import Sequence
+from copy import copy
 from threading import Lock
 from typing import Any, NoReturn, TypeVar
 
+import pyarrow as pa
+
 from quiver import notices
+from quiver.batches.rows import Checked, pack
 from quiver.client.owner import Owner
 from quiver.client.steps import Work
 from quiver.errors import QueueClosed, ReadOnly, UnreadableMessages
@@ -18,6 +23,8 @@ class Follower:
     """Answers queries, in the thread of whoever asks, and refuses everything else."""
 
     abilities: frozenset[Ability] = frozenset({"backup"})
+    remote = False
+    closed = True
 
     def __init__(self, replica: Replica, clock: Clock) -> None:
         self.now_ms = clock.now_ms
@@ -26,6 +33,18 @@ class Follower:
         self._lock = Lock()
         self._replica: Replica | None = replica
         self._warned = False
+
+    def patient(self, seconds: float) -> "Follower":
+        """The same: there is nobody to wait for."""
+        return self
+
+    def apart(self) -> "Follower":
+        """The same, which this one can do without."""
+        return copy(self)
+
+    def pack(self, rows: Sequence[Checked]) -> pa.RecordBatch:
+        """The batch of these rows. It is refused when it is sent."""
+        return pack(rows, self.now_ms())
 
     def ask(self, query: Query[A]) -> Work[A]:
         """Ask about the state, as far as the directory has it now."""
@@ -52,10 +71,11 @@ class Follower:
 
     @property
     def secret(self) -> bytes:
-        """What receipts are signed with: they are for those who may settle."""
+        """What leases and staged messages are signed with: they are for those who may write."""
         self._refuse()
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise ReadOnly()
 
-    propose = send_row = receive = give_back = watch = seal = compact = _refuse
+    propose = send_row = send_batch = receive = give_back = settle = transact = _refuse
+    watch = run = seal = compact = _refuse

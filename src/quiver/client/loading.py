@@ -7,7 +7,7 @@ from typing import Any
 from quiver.client.flows import Flows, sent_batch
 from quiver.client.results import SentBatches
 from quiver.client.steps import Flow, Work, done
-from quiver.model.commands import Producer
+from quiver.model.commands import ProducerStamp
 from quiver.model.replies import Durability
 
 
@@ -16,7 +16,7 @@ def send_batches(
 ) -> Flow[SentBatches]:
     """Send what no earlier call under this name has stored."""
     given = flows.given(durability)
-    handle = yield from flows.handle(topic)
+    handle = yield from flows.find(topic)
     opened = yield from flows.open_producer(handle, name)
     stored, passed, count, duplicates = opened.sequence, 0, 0, 0
     waiting: Iterator[Any] = iter(batches)
@@ -26,8 +26,11 @@ def send_batches(
         first, passed = passed + known, passed + batch.num_rows
         if known == batch.num_rows:
             continue
-        producer = Producer(name, opened.epoch, first)
-        reply = yield from done(flows.send_packed(handle, batch.slice(known), given, producer))
+        producer = ProducerStamp(name, opened.epoch, first)
+        sending = flows.broker.send_batch(
+            handle, batch.slice(known), producer=producer, sync=given == "disk"
+        )
+        reply = yield from done(sending)
         sent = sent_batch(reply.answers[0], given)
         count, duplicates = count + sent.count, duplicates + sent.duplicates
     return SentBatches(count, duplicates, min(stored, passed), given)

@@ -48,7 +48,7 @@ class Membership:
             raise InvalidRequest("session must be more than 0")
         arguments.name(group, "group")
         arguments.name(member, "member")
-        handle = yield from flows.handle(topic)
+        handle = yield from flows.find(topic)
         made = cls(flows, handle, group, member, session_ms)
         command = Join(handle.number, group, member, session_ms)
         made._hear((yield from flows.member(handle, command)))

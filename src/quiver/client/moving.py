@@ -56,7 +56,7 @@ def move(
     """
     if limit is not None:
         arguments.whole(limit, "limit", 1, 2**62)
-    pace = Pace(flows, None if rate is None else arguments.rate(rate))
+    pace = MovePace(flows, None if rate is None else arguments.rate(rate))
     number, positions, ends = yield from flows.read_start(topic)
     if _goes_back(command(number, ())):
         yield from flows.demand_origins(topic, number, positions, ends, demand)
@@ -134,7 +134,7 @@ class Choice:
         self._condition, self._function = _parts(where)
         if self._condition is not None:
             bounded(self._condition, "where")
-        self._elsewhere = flows.chooses and self._function is None
+        self._elsewhere = flows.elsewhere and self._function is None
         self._sql: Sql = Evaluator() if sql is None else sql
 
     def check(self) -> Flow[None]:
@@ -169,7 +169,7 @@ class Choice:
         self._sql.close()
 
 
-class Pace:
+class MovePace:
     """So many messages a second. A step waits for what those before it have used up, no longer."""
 
     def __init__(self, flows: Flows, rate: float | None) -> None:

@@ -7,6 +7,7 @@ parts, each of them in exactly one part, and what belongs together changes witho
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import takewhile
+from secrets import token_hex
 from sys import modules
 from typing import Any, Final
 
@@ -17,7 +18,7 @@ from quiver.client.flows import Flows, sent_batch
 from quiver.client.owner import Owner
 from quiver.client.steps import Flow
 from quiver.errors import OutcomeUnknown, ProducerFailed, QueueClosed, QuiverError
-from quiver.model.commands import UNNAMED, Producer
+from quiver.model.commands import UNNAMED, ProducerStamp
 from quiver.model.replies import Durability, SentMany
 from quiver.model.units import Duration
 from quiver.node.placing import TopicHandle
@@ -38,7 +39,7 @@ class Part:
         self.ticket: Ticket[SentMany] | None = None
 
 
-class Outbox:
+class SendBuffer:
     """The parts of a producer, oldest first: those to be confirmed, and last the one that grows."""
 
     def __init__(
@@ -123,9 +124,10 @@ class Outbox:
         self._oldest = self._parts[0].ticket or NOTHING
 
     def _send(self, part: Part) -> None:
-        batch = self._flows.pack(part.rows)
+        broker = self._flows.broker
+        batch = broker.pack(part.rows)
         begin = self.sequence
-        producer = Producer(self._name, self._epoch, begin) if self._name else None
+        producer = ProducerStamp(self._name, self._epoch, begin) if self._name else None
         interrupted = _failed(OutcomeUnknown("the send was interrupted"))
         if part.ticket is not None:  # a signal handler has sent it meanwhile
             return
@@ -134,7 +136,9 @@ class Outbox:
         self._pending_bytes += part.nbytes
         try:
             self._demand_known()
-            part.ticket = self._flows.send_packed(self._topic, batch, self._durability, producer)
+            part.ticket = broker.send_batch(
+                self._topic, batch, producer=producer, sync=self._durability == "disk"
+            )
         except QuiverError as error:
             part.ticket = _failed(error)
 
@@ -221,18 +225,20 @@ class Outbox:
 def open_outbox(
     flows: Flows, topic: str, rows_max: int, bytes_max: int, durability: Durability | None,
     name: str | None,
-) -> Flow[Outbox]:  # fmt: skip
+) -> Flow[SendBuffer]:  # fmt: skip
     """The outbox of a new producer; a named one goes on where its name left off."""
     arguments.whole(rows_max, "max_messages", 1, limits.BATCH_ROWS_MAX)
     arguments.whole(bytes_max, "max_bytes", 1, limits.BATCH_BYTES_MAX // 2)
     given = flows.given(durability)
-    handle = yield from flows.handle(topic)
-    name = flows.producer_name() if name is None else name
-    if name is None:
-        yield from flows.policy(topic)  # it is still there
-        return Outbox(flows, handle, given, rows_max, bytes_max)
+    handle = yield from flows.find(topic)
+    if name is None and not flows.broker.remote:
+        return SendBuffer(flows, handle, given, rows_max, bytes_max)
+    if name is None:  # so that a batch whose answer was lost can be sent again
+        name = f"{UNNAMED}{token_hex(8)}"
     opened = yield from flows.open_producer(handle, name)
-    return Outbox(flows, handle, given, rows_max, bytes_max, name, opened.epoch, opened.sequence)
+    return SendBuffer(
+        flows, handle, given, rows_max, bytes_max, name, opened.epoch, opened.sequence
+    )
 
 
 def _failed(error: QuiverError) -> Ticket[SentMany]:

@@ -20,9 +20,8 @@ def ask(
 ) -> Flow[pa.Table]:
     """The answer to one SELECT over topics, as they are now; `sql` evaluates it, if not this process."""
     most = limits.SQL_RESULT_BYTES_MAX if bytes_max is None else bytes_max
-    elsewhere = flows.sql(query)
-    if elsewhere is not None:
-        return (yield from elsewhere)
+    if flows.elsewhere:
+        return (yield from flows.sql(query))
     bounded(query, "the query")
     sql = Evaluator() if sql is None else sql
     try:

@@ -1,22 +1,24 @@
 """What the API hands out: stored messages, deliveries, leased tables and confirmations."""
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quiver.batches.output import Columns
+from quiver.batches.output import LazyColumns
+from quiver.client.steps import Flow
 from quiver.client.twins import explained_by
 from quiver.errors import InvalidRequest
 from quiver.model.ranges import merge, subtract
 from quiver.model.replies import Durability, Origin, Placed, Slice
 from quiver.model.units import Duration
-from quiver.node.receipts import Receipt, text
+from quiver.node.receipts import Receipt, parse, text
 
 Ranges = dict[int, list[tuple[int, int]]]  # of offsets, by partition
 NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -44,23 +46,6 @@ class SentBatch:
 
 
 @dataclass(frozen=True, slots=True)
-class Staged:
-    """Messages that wait to be published: `ranges` of (partition, start, end) where they are staged.
-
-    `nbytes` is the size of their bodies. `number` says where that is: when the topic is deleted and made
-    again, it is another. Who has the `tag` can publish or drop them; over a node, only as the principal
-    that has staged them.
-    """
-
-    topic: str
-    ranges: tuple[tuple[int, int, int], ...]
-    rows: int
-    nbytes: int
-    number: int
-    tag: str = field(default="", repr=False)
-
-
-@dataclass(frozen=True, slots=True)
 class SentBatches:
     """Batches are stored. `count` messages are new, `duplicates` had been sent before, and `skipped`
     were stored by an earlier call under the same name."""
@@ -71,10 +56,17 @@ class SentBatches:
     durability: Durability
 
 
-class Lease:
+class Collects(Protocol):
+    """What collects acks, to send them later."""
+
+    def flush(self) -> Flow[None]:
+        """Send what was collected, and wait until it is answered."""
+
+
+class GrantedLease:
     """What the deliveries of one receive share."""
 
-    __slots__ = ("deadline_ms", "epoch", "group", "group_number", "settled", "tag", "topic",
+    __slots__ = ("acks", "deadline_ms", "epoch", "group", "group_number", "settled", "tag", "topic",
                  "topic_number")  # fmt: skip
 
     def __init__(
@@ -89,13 +81,13 @@ class Lease:
         self.deadline_ms = deadline_ms
         self.settled = settled
         self.tag = tag
+        self.acks: Collects | None = None  # by whom acks of its messages are collected, if they are
 
-    def until(self, deadline_ms: int) -> "Lease":
+    def until(self, deadline_ms: int) -> "GrantedLease":
         """The same lease with another deadline."""
-        return Lease(
-            self.topic, self.topic_number, self.group, self.group_number, self.epoch, deadline_ms,
-            self.settled, self.tag,
-        )  # fmt: skip
+        made = copy(self)
+        made.deadline_ms = deadline_ms
+        return made
 
 
 class MessagePage:
@@ -111,7 +103,7 @@ class MessagePage:
     __slots__ = ("columns", "first", "part", "settle", "topic")
 
     def __init__(
-        self, topic: str, part: Slice, first: int, columns: Columns, settle: Any
+        self, topic: str, part: Slice, first: int, columns: LazyColumns, settle: Any
     ) -> None:  # fmt: skip
         self.topic = topic
         self.part = part
@@ -239,8 +231,9 @@ class Leased(Record, gc=False, eq=False):
     While it is `reserved` it has not begun, and another consumer may take it over.
     """
 
-    lease: Lease
+    lease: GrantedLease
     reserved: bool
+    acked: bool = False  # its ack was collected
 
     def _more(self) -> str:
         return f", group={self.group!r}, attempt={self.attempt}"
@@ -264,12 +257,18 @@ class Leased(Record, gc=False, eq=False):
     @property
     def receipt(self) -> str:
         """The receipt as text, for settling from elsewhere."""
-        lease = self.lease
-        return text(
-            Receipt(lease.topic_number, lease.group_number, self.partition, self.offset,
-                    lease.epoch),
-            lease.tag,
-        )  # fmt: skip
+        return text(receipt_of(self), self.lease.tag)
+
+
+Item: TypeAlias = Leased | str  # what is settled: a delivery, or a receipt's text
+
+
+def receipt_of(item: Item) -> Receipt:
+    """What a delivery or a receipt's text stands for, whoever gave it out."""
+    if isinstance(item, str):
+        return parse(item)[0]
+    lease = item.lease
+    return Receipt(lease.topic_number, lease.group_number, item.partition, item.offset, lease.epoch)
 
 
 class Delivery(Leased, gc=False, eq=False):
@@ -356,7 +355,7 @@ class LeasedTable:
     def __init__(
         self,
         settle: Callable[..., Any],
-        lease: Lease,
+        lease: GrantedLease,
         table: pa.Table,
         ranges: Ranges,
         reserved: int = 0,

@@ -201,7 +201,7 @@ class Predicate:
 
     def __init__(self, where: str) -> None:
         with ExitStack() as stack:
-            self._session = Session()
+            self._session = SqlSession()
             stack.callback(self._session.close)
             with refusing(NO_CONDITION, f"columns: {COLUMNS}"):
                 self._session.measure(where, "where")
@@ -234,14 +234,14 @@ class Predicate:
 
 
 def apart(method: Callable[..., T]) -> Callable[..., T]:
-    """Run a method of `Session` in a thread of its own.
+    """Run a method of `SqlSession` in a thread of its own.
 
     A call of DuckDB is no place for a KeyboardInterrupt: a query hears of it when it is done, and an
     import that it comes across may end the process. So the caller only waits, which Ctrl-C may end.
     """
 
     @wraps(method)
-    def waiting(self: "Session", *args: Any) -> T:
+    def waiting(self: "SqlSession", *args: Any) -> T:
         with ThreadPoolExecutor(1, thread_name_prefix="quiver-sql") as pool:
             with self._gate:
                 if self._closed:
@@ -259,7 +259,7 @@ def apart(method: Callable[..., T]) -> Callable[..., T]:
     return waiting
 
 
-class Session:
+class SqlSession:
     """A DuckDB of our own in memory, that reads what it is given and nothing else."""
 
     def __init__(self, spill: str = "") -> None:
@@ -414,7 +414,7 @@ class Question:
         self._query = query
         with ExitStack() as stack:
             spill = TemporaryDirectory(prefix="quiver-sql-", ignore_cleanup_errors=True)
-            self.session = Session(stack.enter_context(spill))
+            self.session = SqlSession(stack.enter_context(spill))
             stack.callback(self.session.close)
             with refusing(NO_SELECT):
                 self.session.measure(query, "the query")

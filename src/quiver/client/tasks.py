@@ -1,8 +1,13 @@
 """Drives flows in an event loop: requests wait there, and reading and decoding happen in its threads."""
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeVar
+from contextlib import suppress
+from functools import partial
+from threading import get_ident
+from typing import Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from quiver.client.steps import Flow, Pause, Work
 from quiver.node.tickets import Ticket
@@ -10,15 +15,53 @@ from quiver.node.tickets import Ticket
 T = TypeVar("T")
 
 
+class Returns:
+    """Those who wait in one event loop for tickets that other threads set: all that are set meanwhile are
+    told at once, for to wake the loop is what costs."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = get_ident()
+        self._set: deque[asyncio.Future[None]] = deque()
+        self._coming = False
+
+    def add(self, waiting: "asyncio.Future[None]") -> None:
+        """From any thread: this one's ticket is set."""
+        if get_ident() == self._thread:
+            _tell(waiting)
+            return
+        self._set.append(waiting)
+        if not self._coming:  # whoever sees that it is true has appended before it is looked
+            self._coming = True
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._arrive)
+
+    def _arrive(self) -> None:
+        self._coming = False
+        while self._set:
+            _tell(self._set.popleft())
+
+
+def _tell(waiting: "asyncio.Future[None]") -> None:
+    if not waiting.done():
+        waiting.set_result(None)
+
+
+_RETURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Returns]] = WeakKeyDictionary()
+
+
 async def finished(ticket: Ticket[Any]) -> None:
     """Wait in the event loop until a ticket is set."""
     loop = asyncio.get_running_loop()
-    done = asyncio.Event()
-    ticket.when_done(lambda: loop.is_closed() or loop.call_soon_threadsafe(done.set))
+    returns = _RETURNS.get(loop)
+    if returns is None:
+        returns = _RETURNS.setdefault(loop, Returns(loop))
+    waiting: asyncio.Future[None] = loop.create_future()
+    ticket.when_done(partial(returns.add, waiting))
     try:
-        await done.wait()
+        await waiting
     except asyncio.CancelledError:
-        ticket.abandoned = True
+        ticket.give_up()
         raise
 
 

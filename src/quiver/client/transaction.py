@@ -7,11 +7,13 @@ import pyarrow as pa
 
 from quiver.batches.rows import make_row
 from quiver.client import arguments
-from quiver.client.flows import Flows
-from quiver.client.results import Leased, SentBatch
+from quiver.client.flows import Flows, demand_not_acked, listed
+from quiver.client.results import Collects, Leased, SentBatch
 from quiver.client.steps import Flow
 from quiver.errors import InvalidRequest
+from quiver.model.commands import Action
 from quiver.model.message import Message
+from quiver.model.settlement import Settlement
 from quiver.model.units import Duration
 
 Settleable = Leased | str | Iterable[Leased | str]
@@ -22,9 +24,10 @@ class Collected:
 
     def __init__(self, flows: Flows) -> None:
         self._flows = flows
-        self._settles: list[Any] = []
+        self._settles: list[Settlement] = []
         self._sends: list[tuple[str, Any]] = []
         self._done = False
+        self._before: dict[Collects, None] = {}  # whose acks come first
         self.sent: list[SentBatch] = []  # filled when the transaction is done
 
     def __repr__(self) -> str:
@@ -37,7 +40,7 @@ class Collected:
         Args:
             deliveries: One or many deliveries or receipts (str).
         """
-        self._settles += self._flows.settles("ack", deliveries)
+        self._settles += self._settled("ack", deliveries)
 
     def nack(
         self, deliveries: Settleable, *, delay: Duration | None = None, reason: str = ""
@@ -49,7 +52,7 @@ class Collected:
             delay: How long until then; None for what the topic's retry policy says.
             reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
         """
-        self._settles += self._flows.settles("nack", deliveries, delay=delay, reason=reason)
+        self._settles += self._settled("nack", deliveries, delay=delay, reason=reason)
 
     def dead_letter(self, deliveries: Settleable, *, reason: str = "") -> None:
         """Give these up if the transaction is done.
@@ -58,7 +61,16 @@ class Collected:
             deliveries: One or many deliveries or receipts (str).
             reason: Kept with a dead letter and in the ledger; cut at 1,000 characters.
         """
-        self._settles += self._flows.settles("dead_letter", deliveries, reason=reason)
+        self._settles += self._settled("dead_letter", deliveries, reason=reason)
+
+    def _settled(self, action: Action, deliveries: Settleable, **options: Any) -> list[Settlement]:
+        """What settles these; not what was acked in the background already."""
+        items = listed(deliveries)
+        for one in items:
+            if isinstance(one, Leased) and one.lease.acks is not None:
+                demand_not_acked(one)
+                self._before[one.lease.acks] = None
+        return self._flows.settles(action, items, **options)
 
     def send(
         self,
@@ -107,4 +119,6 @@ class Collected:
         if self._done:
             raise InvalidRequest("the transaction is over; begin another")
         self._done = True
+        for consuming in self._before:
+            yield from consuming.flush()
         self.sent = yield from self._flows.transact(self._settles, self._sends)

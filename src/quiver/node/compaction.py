@@ -24,7 +24,7 @@ import pyarrow.compute as pc
 
 from quiver import limits
 from quiver.batches.schema import column
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.core.delivery.topic import Topic
 from quiver.errors import QueueClosed, QuiverError
 from quiver.model.commands import Command, Compact, Pick
@@ -63,7 +63,7 @@ class Newest(NamedTuple):
     alone: bool  # no older one of the key is stored
 
 
-class Scan:
+class KeyScan:
     """What one reading of a partition finds, for the keys of one part out of `parts`."""
 
     def __init__(self, now_ms: int, part: int = 0, parts: int = 1) -> None:
@@ -115,7 +115,7 @@ def _later_ms(now_ms: int) -> int:
     return now_ms + limits.COMPACT_AGAIN_SECONDS * 1000
 
 
-class Page(NamedTuple):
+class KeyPage(NamedTuple):
     """Messages to look at, and where the next page begins."""
 
     slices: list[Slice]
@@ -151,7 +151,7 @@ def find_ends(engine: Engine, query: FindEnds, now_ms: int) -> list[int]:
 
 
 @dataclass(frozen=True, slots=True)
-class ReadKeys(Query[Page]):
+class ReadKeys(Query[KeyPage]):
     """The next messages of a partition. Of this process only: whoever asks has a cache for them."""
 
     topic: int
@@ -161,15 +161,15 @@ class ReadKeys(Query[Page]):
     cache: BatchCache
 
 
-def read_keys(engine: Engine, query: ReadKeys, now_ms: int) -> Page:
+def read_keys(engine: Engine, query: ReadKeys, now_ms: int) -> KeyPage:
     """The answer to that."""
     topic, at = query.topic, query.partition
     most = limits.COMPACT_PAGE_MESSAGES
     slices, ahead = engine.core.browse(topic, {at: query.start}, most, ends={at: query.end})
-    return Page(slices, engine.source(topic, slices, query.cache), ahead[at])
+    return KeyPage(slices, engine.source(topic, slices, query.cache), ahead[at])
 
 
-class Result(NamedTuple):
+class CompactionResult(NamedTuple):
     """What a pass over a topic did."""
 
     dropped: int
@@ -185,7 +185,7 @@ class Pass:
         self._rest = rest
         self._cache = BatchCache(0)
 
-    def run(self, topic: int, now_ms: int) -> Result:
+    def run(self, topic: int, now_ms: int) -> CompactionResult:
         """Read all partitions and have dropped what is superseded."""
         self._cache = BatchCache(limits.COMPACT_CACHE_BYTES_MAX)  # nobody else's makes room
         ends = self._server.ask(FindEnds(topic)).wait()
@@ -195,7 +195,7 @@ class Pass:
             todo = [(0, 1)]
             while todo:
                 part, parts = todo.pop()
-                scan = Scan(now_ms, part, parts)
+                scan = KeyScan(now_ms, part, parts)
                 try:
                     self._scan(scan, topic, partition, end)
                 except TooManyKeys:
@@ -205,9 +205,9 @@ class Pass:
                     again.append(scan.again_ms)
                 if scan.dropped < scan.picked:  # some group is behind
                     again.append(_later_ms(now_ms))
-        return Result(dropped, sum(ends), min(again, default=None))
+        return CompactionResult(dropped, sum(ends), min(again, default=None))
 
-    def _scan(self, scan: Scan, topic: int, partition: int, end: int) -> None:
+    def _scan(self, scan: KeyScan, topic: int, partition: int, end: int) -> None:
         """Read a partition up to `end`, and have dropped what the scan picks."""
         position = 0
         while position < end:
@@ -222,7 +222,7 @@ class Pass:
         scan.finish()
         self._drop(scan, topic, partition, 1)
 
-    def _drop(self, scan: Scan, topic: int, partition: int, at_least: int) -> None:
+    def _drop(self, scan: KeyScan, topic: int, partition: int, at_least: int) -> None:
         ranges = scan.take(at_least)
         if ranges:
             command = Compact(topic, (Pick(partition, ranges),))
@@ -241,7 +241,9 @@ class Compactor:
         self._jobs: dict[int, list[Ticket[int]]] = {}  # topics, and who waits for each
         self._thread: Thread | None = None
         self._running: int | None = None
-        self._results: dict[int, Result] = {}  # of the last pass over each topic since we opened
+        self._results: dict[
+            int, CompactionResult
+        ] = {}  # of the last pass over each topic since we opened
 
     def compact(self, topic: int) -> Ticket[int]:
         """Compact a topic now; the ticket gets how many messages were dropped."""
@@ -249,7 +251,7 @@ class Compactor:
         self._add(topic, ticket)
         return ticket
 
-    def start_due(self, core: Delivery, now_ms: int) -> None:
+    def start_due(self, core: DeliveryCore, now_ms: int) -> None:
         """Begin with topics that are worth it: once after opening, and when they have grown."""
         with self._lock:
             for number in [number for number in self._results if number not in core.topics]:
@@ -326,7 +328,7 @@ class Compactor:
             if not isinstance(error, QuiverError | Warning):  # of which a user may make errors
                 raise
             # Closed, deleted, altered or damaged: not again soon.
-            result = Result(0, NEVER, _later_ms(self._now_ms()))
+            result = CompactionResult(0, NEVER, _later_ms(self._now_ms()))
         else:
             for ticket in tickets:
                 ticket.resolve(result.dropped)

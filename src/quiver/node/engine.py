@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from quiver import limits
 from quiver.batches.codec import BytesLike
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.errors import DiskFull, InvalidRequest, MessageTooLarge
 from quiver.model.commands import (
     Command,
@@ -37,7 +37,7 @@ from quiver.node.source import Locator, Source
 from quiver.storage import codec, segment, snapshot
 from quiver.storage.backup import Needed
 from quiver.storage.files import Files
-from quiver.storage.frame import Record
+from quiver.storage.frame import LogRecord
 from quiver.storage.ledger import RETENTION_MS, LedgerFiles, Reading
 from quiver.storage.wal import Wal
 
@@ -92,7 +92,7 @@ class Proposal:
 class Engine:
     """One shard. Used by one thread; only `Source` may be used by others."""
 
-    def __init__(self, files: Files, core: Delivery, wal: Wal, ledger: LedgerFiles) -> None:
+    def __init__(self, files: Files, core: DeliveryCore, wal: Wal, ledger: LedgerFiles) -> None:
         self.core = core
         self.wal = wal
         self.locator = Locator(files, wal)
@@ -122,11 +122,11 @@ class Engine:
     def load(cls, files: Files, ledger_ms: int = RETENTION_MS, **sizes: int) -> "Engine":
         """The state of the snapshot, which the log is to be replayed behind. Nothing is changed."""
         saved = snapshot.load(files)
-        core, places, segments = Delivery(), [], []
+        core, places, segments = DeliveryCore(), [], []
         if saved is not None:
             state, segments = codec.decode_state(saved[1])
             dumped, places = codec.decode_state(state)
-            core = Delivery.load(dumped)
+            core = DeliveryCore.load(dumped)
         wal = Wal.open(files, after=core.index, places=places, **sizes)
         engine = cls(files, core, wal, LedgerFiles(files, core.index, ledger_ms))
         engine.locator.segments = Segments.load(segments)
@@ -152,7 +152,7 @@ class Engine:
         if isinstance(outcome.reply, Exception):
             raise outcome.reply
 
-    def replay(self, records: Iterable[Record]) -> None:
+    def replay(self, records: Iterable[LogRecord]) -> None:
         """Apply entries that the log has already."""
         for record in records:
             command = codec.decode(record.kind, record.command)
@@ -182,14 +182,14 @@ class Engine:
         if sync:
             self.wal.begin_sync()
         outcomes = [
-            self._apply(record, proposal) if isinstance(record, Record) else Outcome(record)
+            self._apply(record, proposal) if isinstance(record, LogRecord) else Outcome(record)
             for record, proposal in zip(appended, proposals, strict=True)
         ]
         if sync:
             self.wal.sync()
         return outcomes
 
-    def _append(self, proposals: Sequence[Proposal], now_ms: int) -> Sequence[Record | DiskFull]:
+    def _append(self, proposals: Sequence[Proposal], now_ms: int) -> Sequence[LogRecord | DiskFull]:
         """For each proposal the record that was written, or why the full disk refused it."""
         try:
             return self._write(proposals, now_ms)
@@ -204,16 +204,16 @@ class Engine:
             return [refusal] * len(proposals)
         return [next(written) if proposal.urgent else refusal for proposal in proposals]
 
-    def _write(self, proposals: Sequence[Proposal], now_ms: int) -> list[Record]:
+    def _write(self, proposals: Sequence[Proposal], now_ms: int) -> list[LogRecord]:
         first = self.wal.last_index + 1
         records = [
-            Record(at, TERM, now_ms, proposal.kind, proposal.command_bytes, proposal.encoded)
+            LogRecord(at, TERM, now_ms, proposal.kind, proposal.command_bytes, proposal.encoded)
             for at, proposal in enumerate(proposals, first)
         ]
         self.wal.append(records, urgent=all(proposal.urgent for proposal in proposals))
         return records
 
-    def _apply(self, record: Record, proposal: Proposal) -> Outcome:
+    def _apply(self, record: LogRecord, proposal: Proposal) -> Outcome:
         batch = proposal.batch
         if batch is not None:
             self.locator.cache.put(record.index, batch() if callable(batch) else batch)

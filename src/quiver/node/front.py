@@ -36,6 +36,7 @@ from quiver.node.answers import answer, answer_watched
 from quiver.node.cache import BatchCache
 from quiver.node.engine import Engine, Proposal
 from quiver.node.packing import SendRequest, answer_packed, by_partition, packed
+from quiver.node.receipts import tag
 from quiver.node.source import Source
 from quiver.node.tickets import Ticket
 from quiver.node.waiting import Dues, WaitingRoom
@@ -161,6 +162,7 @@ class Front:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.secret = engine.core.secret  # what leases are signed with
         self.waiters: WaitingRoom[Waiting] = WaitingRoom()
         self.dues = Dues(self.due_ms)
         self._may_park = True
@@ -376,11 +378,16 @@ class Front:
             self._park(waiter)
             return
         told = replace(reply, lost=waiter.lost) if waiter.lost else reply
-        waiter.ticket.resolve(Grant(told, self._engine.source(reply.topic, reply.slices)))
+        source = self._engine.source(reply.topic, reply.slices)
+        waiter.ticket.resolve(Grant(told, source, self._tag(reply)))
         if waiter.ticket.abandoned:  # afterwards: from then on the ticket sees to that
             release = release_of(reply)
             if release is not None:
                 self._released.append(Pending(release, False, (), _ignore))
+
+    def _tag(self, reply: Received) -> bytes:
+        """What proves that a lease was given out; there is none if it is of nothing."""
+        return tag(reply.topic, reply.group, reply.epoch, self.secret) if reply.slices else b""
 
     def _park_or_send_away(self, waiter: ReceiveRequest, now_ms: int) -> None:
         if self._may_wait(waiter, now_ms):

@@ -15,7 +15,7 @@ from quiver.batches.codec import BytesLike, encode_one, encode_whole
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
 from quiver.batches.schema import concat
-from quiver.model.commands import Producer, Run, Send
+from quiver.model.commands import ProducerStamp, Run, Send
 from quiver.model.topic import Compression, TopicPolicy
 
 Made: TypeAlias = pa.RecordBatch | Callable[[], pa.RecordBatch]  # a batch, or what makes it
@@ -39,7 +39,7 @@ class TopicHandle:
 
 
 def place(
-    topic: TopicHandle, batch: pa.RecordBatch, producer: Producer | None = None,
+    topic: TopicHandle, batch: pa.RecordBatch, producer: ProducerStamp | None = None,
     *, staged: bool = False,
 ) -> tuple[Send, BytesLike]:  # fmt: skip
     """One request of a canonical batch, and its bytes."""
@@ -65,7 +65,7 @@ def place_all(
 
 def _split(
     topic: TopicHandle, batch: pa.RecordBatch, first_row: int,
-    producer: Producer | None = None, staged: bool = False,
+    producer: ProducerStamp | None = None, staged: bool = False,
 ) -> tuple[Send, pa.RecordBatch]:  # fmt: skip
     """One request, whose rows begin at `first_row`, and the batch in the order of its runs."""
     batch, runs = topic.partitioner.split(batch, topic.turn())

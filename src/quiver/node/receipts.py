@@ -9,6 +9,7 @@ Where a receipt is good beyond its lease it is sealed: a keyed BLAKE2b of all it
 who was given one can make no other.
 """
 
+import struct
 from base64 import b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
 from functools import lru_cache
@@ -16,14 +17,13 @@ from hashlib import blake2b
 from hmac import compare_digest
 from pathlib import Path
 from secrets import token_bytes
-from struct import Struct
 from typing import Final, NamedTuple
 
 from quiver.errors import ReceiptInvalid
 
 BOOT: Final = Path("/proc/sys/kernel/random/boot_id")  # another one after each start of the machine
-_FIELDS: Final = Struct("<BIIQIQ")
-_LEASE: Final = Struct("<BIIQ")  # how they begin: what the tag is of
+_FIELDS: Final = struct.Struct("<BIIQIQ")
+_LEASE: Final = struct.Struct("<BIIQ")  # how they begin: what the tag is of
 _VERSION: Final = 2
 _TAG_BYTES: Final = 16
 _SEAL_CHARS: Final = 2 * _TAG_BYTES  # it is in hexadecimal
@@ -68,16 +68,33 @@ def text(receipt: Receipt, lease_tag: bytes) -> str:
 
 def verify(text: str, secret: bytes) -> Receipt:
     """The receipt behind the text, if we issued it."""
-    receipt, lease_tag = _split(text)
-    expected = tag(receipt.topic, receipt.group, receipt.epoch, secret)
-    if not compare_digest(lease_tag, expected):
-        raise _invalid()
+    receipt, lease_tag = parse(text)
+    demand_lease(receipt.topic, receipt.group, receipt.epoch, lease_tag, secret)
     return receipt
 
 
-def parse(text: str) -> Receipt:
-    """What a receipt says, whoever issued it."""
-    return _split(text)[0]
+def demand_lease(topic: int, group: int, epoch: int, lease_tag: bytes, secret: bytes) -> None:
+    """Refuse the tag of a lease that we have not given out."""
+    try:
+        expected = tag(topic, group, epoch, secret)
+    except struct.error:  # no lease has such numbers
+        raise _invalid() from None
+    if not compare_digest(lease_tag, expected):
+        raise _invalid()
+
+
+def parse(text: str) -> tuple[Receipt, bytes]:
+    """What a receipt says, whoever issued it, and the tag of its lease."""
+    try:
+        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
+        data = b64decode(padded, altchars=b"-_", validate=True)
+    except (Base64Error, UnicodeEncodeError, ValueError):
+        data = b""
+    if len(data) == _FIELDS.size + _TAG_BYTES:
+        version, topic, group, epoch, partition, offset = _FIELDS.unpack_from(data)
+        if version == _VERSION:
+            return Receipt(topic, group, partition, offset, epoch), data[_FIELDS.size :]
+    raise _invalid()
 
 
 def seal(text: str, secret: bytes) -> str:
@@ -96,19 +113,6 @@ def unseal(sealed: str, secret: bytes) -> str:
 def _seal(text: str, secret: bytes) -> str:
     content = text.encode("ascii")
     return blake2b(content, digest_size=_TAG_BYTES, key=secret, person=b"sealed").hexdigest()
-
-
-def _split(text: str) -> tuple[Receipt, bytes]:
-    try:
-        padded = text.encode("ascii") + b"=" * (-len(text) % 4)
-        data = b64decode(padded, altchars=b"-_", validate=True)
-    except (Base64Error, UnicodeEncodeError, ValueError):
-        data = b""
-    if len(data) == _FIELDS.size + _TAG_BYTES:
-        version, topic, group, epoch, partition, offset = _FIELDS.unpack_from(data)
-        if version == _VERSION:
-            return Receipt(topic, group, partition, offset, epoch), data[_FIELDS.size :]
-    raise _invalid()
 
 
 def _invalid() -> ReceiptInvalid:

@@ -17,7 +17,7 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from quiver import limits
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.core.delivery.extents import Extent
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
@@ -75,7 +75,7 @@ class Segment:
         )  # fmt: skip
 
 
-class Shelf:
+class PartitionSegments:
     """The segments of one partition. No offset is in two of them."""
 
     __slots__ = ("_ends", "_segments", "_starts", "segments")
@@ -149,7 +149,7 @@ class Plan(NamedTuple):
 class Segments:
     """The table: the segments of each partition, by the topic's number and the partition's."""
 
-    def __init__(self, shelves: dict[tuple[int, int], Shelf]) -> None:
+    def __init__(self, shelves: dict[tuple[int, int], PartitionSegments]) -> None:
         self._shelves = shelves
 
     def dump(self) -> list[Any]:
@@ -164,7 +164,7 @@ class Segments:
         """What `dump` gave."""
         return cls(
             {
-                (topic, partition): Shelf([Segment.load(one) for one in found])
+                (topic, partition): PartitionSegments([Segment.load(one) for one in found])
                 for topic, partition, found in data
             }
         )
@@ -174,9 +174,9 @@ class Segments:
         for shelf in self._shelves.values():
             yield from shelf.segments
 
-    def shelf(self, topic: int, partition: int) -> Shelf:
+    def shelf(self, topic: int, partition: int) -> PartitionSegments:
         """The segments of a partition."""
-        return self._shelves.get((topic, partition)) or Shelf([])
+        return self._shelves.get((topic, partition)) or PartitionSegments([])
 
     def with_entry(self, index: int) -> list[Segment]:
         """Every segment that may hold messages of an entry."""
@@ -184,7 +184,7 @@ class Segments:
 
     def plan(
         self,
-        core: Delivery,
+        core: DeliveryCore,
         stays: Callable[[int], bool],
         logged_at_all: Callable[[int], bool],
         *,
@@ -227,14 +227,14 @@ class Segments:
                 writes += made
             kept = [one for one in work.kept() if one.name not in needed]
             shelves[place] = [*shelves.get(place, ()), *kept, *(one.segment for one in made)]
-        full = {place: Shelf(found) for place, found in shelves.items() if found}
+        full = {place: PartitionSegments(found) for place, found in shelves.items() if found}
         return Plan(writes, Segments(full), sorted(logged))
 
 
 class _Work:
     """One partition while a plan is made."""
 
-    def __init__(self, shelf: Shelf, topic: Topic, partition: Partition) -> None:
+    def __init__(self, shelf: PartitionSegments, topic: Topic, partition: Partition) -> None:
         self._shelf = shelf
         self._topic = topic
         self._partition = partition

@@ -22,7 +22,7 @@ from quiver.batches.codec import BytesLike
 from quiver.batches.rows import Row
 from quiver.errors import DiskFull, Overloaded, QueueClosed, QuiverError, ReadFailed, StorageFailed
 from quiver.model.commands import Command, Receive
-from quiver.model.queries import Ability, Query, Watched
+from quiver.model.queries import Query, Watched
 from quiver.model.replies import Grant, Placed, Received
 from quiver.node.clock import Clock
 from quiver.node.compaction import Compactor
@@ -77,12 +77,9 @@ _Request: TypeAlias = FrontRequest | _RunHere | _Seal | _Close
 class Shard:
     """Requests from any thread, served by one."""
 
-    abilities: frozenset[Ability] = frozenset({"write", "seal", "compact", "backup"})
-
     def __init__(self, engine: Engine, clock: Clock) -> None:
         clock.not_before(engine.core.now_ms)
         self.clock = clock
-        self.secret = engine.core.secret
         self.jump = engine.jump
         self._engine = engine
         self._front = Front(engine)
@@ -113,6 +110,15 @@ class Shard:
     def directory(self) -> str:
         """Where its files are."""
         return self._engine.directory
+
+    @property
+    def secret(self) -> bytes:
+        """What leases are signed with."""
+        return self._front.secret
+
+    @secret.setter
+    def secret(self, secret: bytes) -> None:
+        self._front.secret = secret
 
     def propose(
         self, command: Command, encoded: BytesLike = b"", *, sync: bool = True

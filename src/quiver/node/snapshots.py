@@ -19,7 +19,7 @@ import pyarrow as pa
 from quiver import limits
 from quiver.batches import sealed
 from quiver.batches.output import Piece
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.errors import CorruptLog, CorruptSegment, ReadFailed
 from quiver.node.cache import BatchCache
 from quiver.node.garbage import without_gc
@@ -27,7 +27,7 @@ from quiver.node.segments import Plan, Write
 from quiver.node.source import Locator, Source
 from quiver.storage import codec, segment, snapshot
 from quiver.storage.files import Files
-from quiver.storage.ledger import LedgerFiles, Page
+from quiver.storage.ledger import LedgerFiles, LedgerPage
 from quiver.storage.logfile import first_of
 from quiver.storage.wal import Wal
 
@@ -65,7 +65,7 @@ class Snapshots:
     """Takes snapshots of a core. It is used by the thread that applies entries."""
 
     def __init__(
-        self, files: Files, core: Delivery, wal: Wal, ledger: LedgerFiles, locator: Locator
+        self, files: Files, core: DeliveryCore, wal: Wal, ledger: LedgerFiles, locator: Locator
     ) -> None:
         self._files = files
         self._core = core
@@ -192,7 +192,7 @@ class Snapshot:
     plan: Plan
     writes: list[tuple[Write, Source]]
     state: bytes
-    page: Page
+    page: LedgerPage
     woken: Sequence[int]  # topics where the sweep made room for others
 
     def save(self, rest: Callable[[], None] = lambda: None) -> None:

@@ -22,9 +22,9 @@ from quiver.node.segments import Segment, Segments
 from quiver.storage import segment
 from quiver.storage.files import Files
 from quiver.storage.segment import SegmentFile
-from quiver.storage.wal import Place, Wal
+from quiver.storage.wal import Wal, WalPlace
 
-Where: TypeAlias = pa.RecordBatch | Place | SegmentFile | list[SegmentFile] | StorageError
+Where: TypeAlias = pa.RecordBatch | WalPlace | SegmentFile | list[SegmentFile] | StorageError
 
 
 class Source:
@@ -77,7 +77,7 @@ class Source:
 
     def _read(self, part: Slice, where: Where) -> Iterator[Piece]:
         match where:
-            case Place():
+            case WalPlace():
                 batch = self._cached(part.index, lambda: codec.decode(where.read()))
                 yield Piece(batch, part.row, part)
             case SegmentFile():

@@ -16,7 +16,7 @@ class Ticket(Generic[T]):
     hundred thousand make the difference.
     """
 
-    __slots__ = ("_callback", "_done", "_next", "abandoned", "done", "error", "value")
+    __slots__ = ("_callback", "_done", "_next", "abandoned", "done", "error", "shared", "value")
 
     def __init__(self) -> None:
         self._done = Lock()
@@ -24,6 +24,7 @@ class Ticket(Generic[T]):
         self._callback: Callable[[], Any] | None = None
         self._next: Ticket[T] | None = None  # whom to wake, once awake
         self.abandoned = False
+        self.shared = False  # others want it, too: who does not wait any more has not given it up
         self.done = False
         self.value: T | None = None
         self.error: BaseException | None = None
@@ -55,7 +56,7 @@ class Ticket(Generic[T]):
         for ticket in tickets:
             ticket.done = True
             if ticket._callback is not None:
-                ticket._call_back()
+                ticket.call_back()
                 ticket._pass_on()
             elif ticket.abandoned:
                 ticket._pass_on()
@@ -74,11 +75,34 @@ class Ticket(Generic[T]):
                 with self._done:
                     pass
         except BaseException:
-            self.abandoned = True
+            self.give_up()
             raise
         finally:
             if self._next is not None:
                 self._pass_on()
+
+    def give_up(self) -> None:
+        """Whoever waited does not want it any more."""
+        if not self.shared:
+            self.abandoned = True
+
+    def wait_for(self, seconds: float | None) -> bool:
+        """Block this thread until it is set, `nudge` is called, or the time is over; whether it is set.
+
+        An interrupt leaves it as it is: it can be waited for again.
+        """
+        self.submit()
+        try:
+            if not self.done:
+                self._done.acquire(timeout=-1 if seconds is None else max(seconds, 0))
+        finally:
+            if self.done:
+                self._release()  # others may wait for it, too
+        return self.done
+
+    def nudge(self) -> None:
+        """Let go of a thread that is in `wait_for`, or of the next one."""
+        self._release()
 
     def get(self) -> T:
         """The answer of a ticket that is set, or its error raised."""
@@ -101,12 +125,18 @@ class Ticket(Generic[T]):
 
     def _finish(self) -> None:
         self.done = True
-        self._done.release()
-        if self._callback is not None:
-            self._call_back()
+        self._release()
+        self.call_back()
 
-    def _call_back(self) -> None:
-        assert self._callback is not None
+    def _release(self) -> None:
+        if self._done.locked():
+            with suppress(RuntimeError):  # it was done just now: somebody was nudged
+                self._done.release()
+
+    def call_back(self) -> None:
+        """Call back, perhaps once more: who set it may have been interrupted before."""
+        if self._callback is None:
+            return
         with suppress(Exception):  # an event loop that is gone is not our trouble
             self._callback()
 

@@ -4,16 +4,16 @@ import pytest
 
 from quiver import limits
 from quiver.batches.output import NONE
-from quiver.client.remote.deadlines import Deadlines
-from quiver.client.results import Delivery, Lease, MessagePage
+from quiver.client.deadlines import Deadlines
+from quiver.client.results import Delivery, GrantedLease, MessagePage
 from quiver.model.replies import Slice
 from quiver.node.receipts import Receipt, text
 
 TAG = bytes(16)
 
 
-def delivery(epoch: int = 5, offset: int = 0, lease: Lease | None = None) -> Delivery:
-    lease = lease or Lease("t", 1, "g", 2, epoch, 1_000, False, TAG)
+def delivery(epoch: int = 5, offset: int = 0, lease: GrantedLease | None = None) -> Delivery:
+    lease = lease or GrantedLease("t", 1, "g", 2, epoch, 1_000, False, TAG)
     page = MessagePage("t", Slice(0, offset, 1, epoch, 0, 0, 1), 0, NONE, None)
     return Delivery(page, 0, b"", lease, False)
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from quiver import limits
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.model.commands import CreateTopic, Entry, Found
 from quiver.model.topic import Retention, TopicPolicy
-from quiver.node.compaction import Compactor, Scan, TooManyKeys
+from quiver.node.compaction import Compactor, KeyScan, TooManyKeys
 from quiver.node.tickets import Ticket
 
 NOW_MS = 10**12
@@ -27,7 +27,7 @@ messages = st.lists(
 
 
 def scanned(rows, part=0, parts=1):
-    scan = Scan(NOW_MS, part, parts)
+    scan = KeyScan(NOW_MS, part, parts)
     for offset, row in enumerate(rows):
         scan.look(offset, *row)
     scan.finish()
@@ -67,7 +67,7 @@ def test_another_scan_is_due_as_long_as_a_tombstone_is_there(rows):
 
 def test_a_scan_remembers_no_more_keys_than_it_may(monkeypatch):
     monkeypatch.setattr(limits, "COMPACT_KEYS_MAX", 2)
-    scan = Scan(NOW_MS)
+    scan = KeyScan(NOW_MS)
     scan.look(0, "a", False, 0)
     scan.look(1, "b", False, 0)
     scan.look(2, "a", False, 0)
@@ -76,7 +76,7 @@ def test_a_scan_remembers_no_more_keys_than_it_may(monkeypatch):
 
 
 def test_few_picks_are_not_worth_an_entry():
-    scan = Scan(NOW_MS)
+    scan = KeyScan(NOW_MS)
     for offset in range(3):
         scan.look(offset, "k", False, 0)
     assert scan.take(at_least=3) == ()
@@ -88,7 +88,7 @@ class Slow:
     """A shard that answers when it is told to."""
 
     def __init__(self):
-        self.core = Delivery()
+        self.core = DeliveryCore()
         self.core.apply(Entry(1, NOW_MS, Found(b"secret", NOW_MS)))
         policy = TopicPolicy(retention=Retention(compact=True))
         self.core.apply(Entry(2, NOW_MS, CreateTopic("p", policy)))

@@ -10,6 +10,7 @@ import pytest
 
 from quiver import Queue, QuiverError
 from quiver.client.flows import Flows
+from quiver.client.local import LocalBroker
 from quiver.model.commands import Receive
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
@@ -56,7 +57,7 @@ def remembered(shard: Shard) -> tuple[dict[int, int], dict[int, int]]:
 @pytest.mark.parametrize("seed", range(8))
 def test_it_remembers_what_it_would_find(shard: Shard, clock: VirtualClock, seed: int):
     chance = Random(seed)
-    queue = Queue(Flows(shard, "memory"), lambda: None)
+    queue = Queue(Flows(LocalBroker(shard), "memory"), lambda: None)
     queue.create_topic("a.dlq")
     queue.create_topic("a", max_attempts=2, dead_letter="a.dlq", retry="5s")
     queue.create_topic("b", order="key", retry="3s")

@@ -7,7 +7,7 @@ import pytest
 
 import quiver
 from quiver.model.commands import Receive
-from tests.inside import Inside
+from tests.inside import Inside, shard_of
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def is_there_again(queue) -> None:
 
 
 def test_after_it_was_answered(queue):
-    shard = queue._flows.broker
+    shard = shard_of(queue._flows)
     number = shard.ask(Inside(lambda engine: engine.core.names["t"])).wait()
     ticket = shard.receive(Receive(number, "g", 1, 60_000), 0)
     ticket.wait()
@@ -39,7 +39,7 @@ def test_after_it_was_answered(queue):
 
 
 def test_while_it_is_synced(queue, monkeypatch):
-    shard = queue._flows.broker
+    shard = shard_of(queue._flows)
     number = shard.ask(Inside(lambda engine: engine.core.names["t"])).wait()
     reached, gone = threading.Event(), threading.Event()
     real = shard._engine.wal.sync

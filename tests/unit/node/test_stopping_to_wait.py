@@ -7,7 +7,7 @@ import pytest
 
 import quiver
 from quiver.model.commands import Receive
-from tests.inside import Inside
+from tests.inside import Inside, shard_of
 
 PATIENCE_SECONDS = 30
 WAIT_MS = 3_600_000
@@ -18,7 +18,7 @@ def shard(tmp_path: Path):
     with quiver.connect(tmp_path) as queue:
         queue.create_topic("t")
         queue.create_group("t", "known")
-        yield queue._flows.broker
+        yield shard_of(queue._flows)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ import pytest
 
 from quiver import Queue, limits
 from quiver.client.flows import Flows
+from quiver.client.local import LocalBroker
 from quiver.model.commands import CreateGroup, Held, Receive, Settle
 from quiver.model.replies import Grant
 from quiver.node.engine import Engine
@@ -35,7 +36,7 @@ class Node:
         )
         self.shard = Shard(engine, self.clock)
         self.clock.when_advanced(self.settle_down)
-        self.queue = Queue(Flows(self.shard, "memory"), lambda: None)
+        self.queue = Queue(Flows(LocalBroker(self.shard), "memory"), lambda: None)
         self.queue.create_topic("t", max_attempts=1)
         self.queue.create_group("t", "g")
         self.topic = self.ask(lambda engine: engine.core.names["t"])

@@ -12,6 +12,7 @@ import pytest
 import quiver
 from quiver.cli.checkup import examine
 from quiver.client.flows import Flows
+from quiver.client.local import LocalBroker
 from quiver.client.sync import Queue
 from quiver.node.cache import BatchCache
 from quiver.node.engine import Engine
@@ -39,7 +40,7 @@ class World:
         self.engine = engine
         self.shard = Shard(engine, self.clock)
         self.clock.when_advanced(lambda: self.shard.ask(Inside(lambda _: None)).wait())
-        self.queue = Queue(Flows(self.shard, "disk"), self.shard.close)
+        self.queue = Queue(Flows(LocalBroker(self.shard), "disk"), self.shard.close)
 
     def fail(self, beginning: str) -> None:
         """Of the files whose name begins like this."""
