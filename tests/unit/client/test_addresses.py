@@ -7,21 +7,22 @@ from quiver.errors import InvalidRequest
 
 
 @pytest.mark.parametrize(
-    ("text", "urls"),
+    ("text", "secure", "hosts"),
     [
-        ("quiver://a", ("http://a:7070",)),
-        ("quivers://a", ("https://a:7070",)),
-        ("http://a:7070", ("http://a:7070",)),
-        ("http://a:7070/", ("http://a:7070",)),
-        ("https://a:7070,b:7071", ("https://a:7070", "https://b:7071")),
-        ("http://a", ("http://a:80",)),
-        ("https://a", ("https://a:443",)),
-        ("HTTP://a:7070", ("http://a:7070",)),
+        ("quiver://a", False, ("a:7070",)),
+        ("quivers://a", True, ("a:7070",)),
+        ("http://a:7070", False, ("a:7070",)),
+        ("http://a:7070/", False, ("a:7070",)),
+        ("https://a:7070,b:7071", True, ("a:7070", "b:7071")),
+        ("http://a", False, ("a:80",)),
+        ("https://a", True, ("a:443",)),
+        ("HTTP://a:7070", False, ("a:7070",)),
     ],
 )
-def test_an_address_may_be_that_of_http(text, urls):
+def test_an_address_may_be_that_of_http(text, secure, hosts):
     assert is_address(text)
-    assert parse(text, {}).urls == urls
+    found = parse(text, {})
+    assert (found.secure, found.hosts) == (secure, hosts)
 
 
 def test_a_token_and_options_go_into_each_kind():

@@ -1,6 +1,7 @@
-"""`quiver://[token@]host:port[,host:port…][?ca=…&patience=…]`: where nodes are, and who we are.
+"""`quiver://[token@]host:port[,host:port…][?ca=…&patience=…&wire=…]`: where nodes are, and who we are.
 
 `quivers://` is with TLS. `http://` and `https://` mean the same, with the ports that these have.
+`wire` says whether to use the binary protocol: "auto" (if it gets through), "always" or "never".
 """
 
 import ipaddress
@@ -9,7 +10,7 @@ import ssl
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal, get_args
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from quiver import limits
@@ -22,6 +23,9 @@ SECURE: Final = ("quivers", "https")
 TOKEN: Final = "QUIVER_TOKEN"  # noqa: S105  # the name of a variable
 EXAMPLE: Final = "quiver://127.0.0.1:7070"
 
+Wired = Literal["auto", "always", "never"]
+WIRED: Final[tuple[Wired, ...]] = get_args(Wired)
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
@@ -33,16 +37,11 @@ class Address:
     ca: str | None = None  # a file with the certificates to trust instead of the system's
     patience_seconds: float = limits.PATIENCE_REMOTE_SECONDS
     open_seconds: float = limits.OPEN_REMOTE_SECONDS  # the patience of connecting
+    wire: Wired = "auto"
 
     def __str__(self) -> str:
         """What may be shown: where it is, without the token."""
         return f"{'quivers' if self.secure else 'quiver'}://{','.join(self.hosts)}"
-
-    @property
-    def urls(self) -> tuple[str, ...]:
-        """The nodes as HTTP has them."""
-        scheme = "https" if self.secure else "http"
-        return tuple(f"{scheme}://{host}" for host in self.hosts)
 
     @property
     def local(self) -> bool:
@@ -71,11 +70,11 @@ def parse(url: str, environment: Mapping[str, str] = os.environ) -> Address:
         options = dict(parse_qsl(parts.query, strict_parsing=True)) if parts.query else {}
     except ValueError as error:
         raise InvalidRequest(f"that is not an address such as {EXAMPLE}: {error}") from None
-    unknown = options.keys() - {"ca", "token", "patience"}
+    unknown = options.keys() - {"ca", "token", "patience", "wire"}
     if unknown or parts.path.strip("/") or parts.fragment:
         raise InvalidRequest(
-            f"an address is {EXAMPLE}, with further nodes after commas, and ca=, token= and patience= "
-            "after a question mark"
+            f"an address is {EXAMPLE}, with further nodes after commas, and ca=, token=, patience= and "
+            "wire= after a question mark"
         )
     user, _, hosts = parts.netloc.rpartition("@")
     name, _, secret = user.partition(":")
@@ -85,12 +84,16 @@ def parse(url: str, environment: Mapping[str, str] = os.environ) -> Address:
     patience = limits.PATIENCE_REMOTE_SECONDS, limits.OPEN_REMOTE_SECONDS
     if "patience" in options:
         patience = (milliseconds(options["patience"], "patience") / 1000,) * 2
+    wired = [known for known in WIRED if known == options.get("wire", "auto")]
+    if not wired:
+        raise InvalidRequest(f"wire must be {' or '.join(WIRED)}, not {options['wire'][:80]!r}")
     return Address(
         tuple(_host(host, PORTS[parts.scheme]) for host in hosts.split(",")),
         parts.scheme in SECURE,
         token or None,
         options.get("ca"),
         *patience,
+        wired[0],
     )
 
 

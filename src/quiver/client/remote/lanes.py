@@ -13,19 +13,19 @@ import pyarrow as pa
 
 from quiver import limits
 from quiver.batches.schema import concat
-from quiver.client.remote import wire
 from quiver.errors import OutcomeUnknown, QuiverError
-from quiver.model.commands import Producer
+from quiver.model.commands import ProducerStamp
 from quiver.model.replies import SentMany
 from quiver.node.tickets import Ticket
+from quiver.wire import shapes
 
-Waiting: TypeAlias = tuple[pa.RecordBatch, Producer, Ticket[SentMany]]
-
-
-Send: TypeAlias = Callable[[pa.RecordBatch, Producer], Ticket[SentMany]]
+Waiting: TypeAlias = tuple[pa.RecordBatch, ProducerStamp, Ticket[SentMany]]
 
 
-class Lanes:
+Send: TypeAlias = Callable[[pa.RecordBatch, ProducerStamp], Ticket[SentMany]]
+
+
+class ProducerLanes:
     """The lanes of producers that are sending."""
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class Lanes:
         self._lanes: dict[Hashable, Lane] = {}
 
     def add(
-        self, key: Hashable, send: Send, batch: pa.RecordBatch, producer: Producer
+        self, key: Hashable, send: Send, batch: pa.RecordBatch, producer: ProducerStamp
     ) -> Ticket[SentMany]:
         """Send a batch in the lane of this key."""
         with self._lock:
@@ -59,7 +59,7 @@ class Lane:
         with self._lock:
             return not self._busy and not self._waiting
 
-    def add(self, batch: pa.RecordBatch, producer: Producer) -> Ticket[SentMany]:
+    def add(self, batch: pa.RecordBatch, producer: ProducerStamp) -> Ticket[SentMany]:
         """Send a batch after those before it; the ticket gets the answer to it and its company."""
         ticket: Ticket[SentMany] = Ticket()
         try:
@@ -98,11 +98,17 @@ class Lane:
             if not told:
                 return
             self._busy = False
+        error, sent = answer.error, None
+        if error is None:
+            try:
+                sent = answer.get()
+            except Exception as problem:  # noqa: BLE001  # an answer is read only here
+                error = _known(problem)
         for _, _, ticket in told:
-            if answer.error is not None:
-                ticket.fail(answer.error)
+            if error is not None:
+                ticket.fail(error)
             else:
-                ticket.resolve(answer.get())
+                ticket.resolve(sent)  # type: ignore[arg-type]  # it is there without an error
         self._next()
 
     def _taken(self) -> list[Waiting]:
@@ -114,7 +120,7 @@ class Lane:
             nbytes += batch.nbytes
             if found:
                 first = found[0][1]
-                following = Producer(first.name, first.epoch, first.sequence + rows)
+                following = ProducerStamp(first.name, first.epoch, first.sequence + rows)
                 if producer != following or nbytes > limits.LANE_BYTES_MAX:
                     break
             rows += batch.num_rows
@@ -138,4 +144,4 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     relative = any(batch.schema.metadata for batch in batches)
     made = concat([batch.replace_schema_metadata(None) for batch in batches])
-    return made.replace_schema_metadata(wire.RELATIVE) if relative else made
+    return made.replace_schema_metadata(shapes.RELATIVE) if relative else made
