@@ -213,10 +213,12 @@ def post(url: str, path: str, body: Any, method: str = "POST", **headers: str) -
 
 
 @pytest.mark.process
-def test_one_trace_goes_from_the_producer_through_the_node_to_the_consumer(
-    traced: Traced, spans: InMemorySpanExporter
+@pytest.mark.parametrize("wired", ["always", "never"])
+def test_one_trace_goes_from_the_producer_to_the_consumer_over_a_node(
+    traced: Traced, spans: InMemorySpanExporter, wired: str
 ):
-    with quiver.connect(f"quiver://127.0.0.1:{traced.node.port}") as queue:
+    """In the message's own headers. Frames carry no trace of their own: the node has no spans of them."""
+    with quiver.connect(f"quiver://127.0.0.1:{traced.node.port}?wire={wired}") as queue:
         queue.create_topic("orders")
         with in_span("checkout"):
             queue.send("orders", {"order": 1})
@@ -229,6 +231,29 @@ def test_one_trace_goes_from_the_producer_through_the_node_to_the_consumer(
     assert consumer.parent is not None
     assert consumer.context.trace_id == producer.context.trace_id
     assert consumer.parent.span_id == producer.context.span_id
+    assert not [span for span in traced.spans() if span["parent_id"] is not None]
+
+
+@pytest.mark.process
+def test_one_trace_goes_from_the_producer_through_the_node_to_the_consumer(
+    traced: Traced, spans: InMemorySpanExporter
+):
+    """By HTTP, whose requests have headers for it."""
+    url, topic = traced.node.url, "/v1/topics/orders"
+    post(url, topic, {}, method="PUT")
+    with in_span("checkout"):
+        post(url, f"{topic}/messages", {"body": {"order": 1}}, **tracing.current())
+    (found,) = post(url, f"{topic}/groups/billing/receive", {"wait": 10})["messages"]
+    with trace.get_tracer("shop").start_as_current_span(
+        "process", context=tracing.continued(found["headers"])
+    ):
+        settle = {"action": "ack", "receipts": [found["receipt"]]}
+        post(url, "/v1/settle", settle, **tracing.current())
+    producer, consumer = spans.get_finished_spans()
+    assert producer.context is not None
+    assert consumer.context is not None
+    assert consumer.parent is not None
+    assert consumer.context.trace_id == producer.context.trace_id
     served = {span["name"]: span for span in traced.spans()}
     for name, parent in (("api send", producer), ("api ack", consumer)):
         assert parent.context is not None
@@ -237,6 +262,7 @@ def test_one_trace_goes_from_the_producer_through_the_node_to_the_consumer(
         assert served[name]["parent_id"] == f"0x{parent.context.span_id:016x}"
         assert served[name]["attributes"]["quiver.code"] == "ok"
         assert served[name]["attributes"]["http.response.status_code"] == 200
+    assert f"0x{consumer.parent.span_id:016x}" == served["api send"]["context"]["span_id"]
     assert served["api receive"]["parent_id"] is None, "nothing was current around the receive"
 
 

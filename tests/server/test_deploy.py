@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from quiver import limits
-from quiver.server.config import Config, _fields, load
+from quiver.server.config import NodeConfig, _fields, load
 from tests.server.nodes import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -27,9 +27,9 @@ def tool(name: str) -> str:
 def test_the_configuration_has_every_key_with_its_default():
     path = DEPLOY / "node.toml"
     config = load(path, {})
-    assert msgspec.structs.replace(config, data=Path("data")) == Config()
+    assert msgspec.structs.replace(config, data=Path("data")) == NodeConfig()
     told = {line.split("=")[0].strip("# ") for line in path.read_text().splitlines() if "=" in line}
-    assert {keys[-1] for keys, _ in _fields(Config)} <= told
+    assert {keys[-1] for keys, _ in _fields(NodeConfig)} <= told
 
 
 # -- Docker ----------------------------------------------------------------------------------------

@@ -72,7 +72,9 @@ def test_packed_bodies_are_unpacked_or_refused(name: str, data: st.DataObject):
         assert len(body._UNPACK[name.encode()](packed, LIMIT)) <= LIMIT
 
 
-KEYS = st.sampled_from(sorted({key for keys, _ in config._fields(config.Config) for key in keys}))
+KEYS = st.sampled_from(
+    sorted({key for keys, _ in config._fields(config.NodeConfig) for key in keys})
+)
 VALUES: Any = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
@@ -83,4 +85,4 @@ VALUES: Any = st.recursive(
 @given(told=st.dictionaries(KEYS, VALUES, max_size=4))
 def test_any_configuration_is_taken_or_refused(told: dict[str, Any]):
     with suppress(InvalidRequest):
-        toml.checked(told, config.Config, "node.toml")
+        toml.checked(told, config.NodeConfig, "node.toml")

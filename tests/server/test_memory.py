@@ -11,7 +11,7 @@ import pytest
 
 import quiver
 from quiver import limits
-from quiver.client.remote import wire
+from quiver.wire import shapes
 from tests.server.nodes import Node, start_node
 
 pytestmark = [pytest.mark.process, pytest.mark.check]
@@ -37,14 +37,14 @@ def ask(node: Node) -> socket.socket:
     client.connect(("127.0.0.1", node.port))
     head = (
         "POST /v1/topics/t/read HTTP/1.1\r\nhost: localhost\r\n"
-        f"accept: {wire.ARROW}\r\ncontent-type: {wire.JSON}\r\ncontent-length: {len(data)}\r\n\r\n"
+        f"accept: {shapes.ARROW}\r\ncontent-type: {shapes.JSON}\r\ncontent-length: {len(data)}\r\n\r\n"
     )
     client.sendall(head.encode() + data)
     assert client.recv(12, socket.MSG_WAITALL) == b"HTTP/1.1 200"
     return client
 
 
-@pytest.mark.parametrize("accept", [wire.ARROW, wire.JSON])
+@pytest.mark.parametrize("accept", [shapes.ARROW, shapes.JSON])
 @pytest.mark.parametrize("end", ["gone", "silent"])
 def test_the_memory_of_answers_that_nobody_reads_comes_back(tmp_path: Path, accept: str, end: str):
     env = {"QUIVER_BOUNDS_ANSWER_PAUSE_SECONDS": "2"}

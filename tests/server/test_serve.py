@@ -48,6 +48,13 @@ def serve(*options: str, **env: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+def test_who_asks_for_a_head_gets_it(shared: Node):
+    with Raw(shared.port) as raw:
+        raw.request("HEAD", "/health/live")
+        assert raw.socket.recv(65_536).startswith(b"HTTP/1.1 200 ")
+        assert raw.ask("GET", "/health/live").body == b"ok\n"
+
+
 # -- starting --------------------------------------------------------------------------------------
 
 

@@ -4,7 +4,6 @@ import json
 import socket
 import threading
 import time
-from base64 import urlsafe_b64decode
 from http.client import HTTPConnection
 from urllib.parse import urlsplit
 
@@ -180,7 +179,7 @@ def test_a_handle_is_good_for_its_own_message_only(sqs, url):
     (got,) = receive(sqs, url, MaxNumberOfMessages=1)
     handle = got["ReceiptHandle"]
     native, seal = handle[:-32], handle[-32:]
-    receipt, tag = receipts.parse(native), urlsafe_b64decode(native)[-16:]
+    receipt, tag = receipts.parse(native)
     assert receipts.text(receipt, tag) == native
     forged = receipts.text(receipt._replace(offset=2), tag)
     for bad in (forged + seal, forged, native, handle.swapcase(), handle + "=", "0" * 32):

@@ -1,6 +1,7 @@
 """The ASGI application: requests to doors, errors to answers."""
 
 from collections.abc import Awaitable, Callable
+from functools import cache, partial
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
@@ -11,11 +12,14 @@ from quiver.errors import QuiverError, UnavailableError
 from quiver.server.api import routes as native
 from quiver.server.context import Context
 from quiver.server.problems import problem
-from quiver.server.requests import Reception, until_gone
+from quiver.server.requests import RequestMiddleware, until_gone
 from quiver.server.scrape import scrape
 from quiver.server.sqs.door import Door
 from quiver.server.tracing import Traced
 from quiver.server.traffic import Traffic
+from quiver.server.wire.door import WireDoor
+from quiver.server.wire.service import WireService
+from quiver.wire.frames import PATH
 
 __all__ = ["make_app", "until_gone"]
 
@@ -46,11 +50,12 @@ def make_app(
         _sqs_route("/", sqs),
         _sqs_route("/{account:int}/{queue}", sqs),
         *native.routes(context),
+        _wire_route(WireDoor(cache(partial(WireService, context)))),
         Route("/health/live", live, methods=["GET"]),
         Route("/health/ready", ready, methods=["GET"]),
         Route("/metrics", scrape(context), methods=["GET"]),
     ]
-    return Reception(
+    return RequestMiddleware(
         Traced(_Doors(sqs, routes)),
         context.config.hosts,
         traffic or Traffic(context.config.bounds),
@@ -70,6 +75,12 @@ class _Doors(Router):
             await self._sqs(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
+
+
+def _wire_route(wire: WireDoor) -> Route:
+    route = Route(PATH, wire)
+    route.methods = {"GET", "POST"}
+    return route
 
 
 def _sqs_route(path: str, door: Door) -> Route:

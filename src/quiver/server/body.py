@@ -11,12 +11,12 @@ from starlette.requests import ClientDisconnect, Request
 from quiver import limits
 from quiver.errors import InvalidRequest, MessageTooLarge
 from quiver.server.requests import header
-from quiver.server.traffic import Held
+from quiver.server.traffic import HeldBytes
 
 STEP_BYTES: Final = 256 * limits.KIB  # decompressed at a time
 PIECE_BYTES: Final = 16 * limits.KIB  # of gzip, of which zlib copies what comes after a member
 
-_unpacking = asyncio.Semaphore(limits.UNPACKERS_MAX)
+unpacking = asyncio.Semaphore(limits.UNPACKERS_MAX)
 
 
 def announced(request: Request) -> int:
@@ -32,7 +32,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 async def read_packed(request: Request, limit: int) -> bytes:
     """The whole body as it was sent, which is what a signature is for."""
-    held = Held.by(request)
+    held = HeldBytes.by(request)
     if announced(request) > limit:
         raise too_large(limit)
     body, more = bytearray(), True
@@ -58,10 +58,10 @@ async def unpacked(request: Request, body: bytes, limit: int) -> bytes:
     if unpack is None:
         named = encoding[:40].decode("latin-1")
         raise InvalidRequest(f"Content-Encoding {named!r} is not known; use gzip or zstd")
-    async with _unpacking:
+    async with unpacking:
         found = await asyncio.to_thread(unpack, body, limit)
     if len(found) > limits.BODY_FREE_BYTES:
-        Held.by(request).add(len(found))
+        HeldBytes.by(request).add(len(found))
     return found
 
 
@@ -86,7 +86,8 @@ def _gunzip(data: bytes, limit: int) -> bytes:
     return bytes(found)
 
 
-def _unzstd(data: bytes, limit: int) -> bytes:
+def unzstd(data: bytes | memoryview, limit: int) -> bytes:
+    """What was compressed, if it has no more than `limit` bytes."""
     found = bytearray()
     try:
         with pa.CompressedInputStream(pa.BufferReader(data), "zstd") as stream:
@@ -99,7 +100,7 @@ def _unzstd(data: bytes, limit: int) -> bytes:
     return bytes(found)
 
 
-_UNPACK: Final[dict[bytes, Callable[[bytes, int], bytes]]] = {b"gzip": _gunzip, b"zstd": _unzstd}
+_UNPACK: Final[dict[bytes, Callable[[bytes, int], bytes]]] = {b"gzip": _gunzip, b"zstd": unzstd}
 
 
 def too_large(limit: int) -> MessageTooLarge:

@@ -1,4 +1,4 @@
-"""One `Config`: from a TOML file, `QUIVER_*` variables and options, in this order of growing weight.
+"""One `NodeConfig`: from a TOML file, `QUIVER_*` variables and options, in this order of growing weight.
 
 The file's keys are the fields of the classes below. A variable is named as its key: `listen` is
 QUIVER_LISTEN, `idle_seconds` in `[bounds]` is QUIVER_BOUNDS_IDLE_SECONDS; lists have commas.
@@ -94,7 +94,7 @@ class Sqs(Section, frozen=True):
     in_flight_messages: Count = limits.SQS_IN_FLIGHT_MAX  # of a queue
 
 
-class Config(Section, frozen=True):
+class NodeConfig(Section, frozen=True):
     """Everything a node can be told."""
 
     data: Path = Path("data")
@@ -141,23 +141,23 @@ def load(
     path: Path | None = None,
     environment: Mapping[str, str] = os.environ,
     options: Mapping[str, Any] | None = None,
-) -> Config:
+) -> NodeConfig:
     """The configuration: file, then environment, then options that are not None."""
     told = toml.read(path) if path is not None else {}
-    toml.checked(told, Config, str(path))
+    toml.checked(told, NodeConfig, str(path))
     _check_names(environment)
-    for keys, kind in _fields(Config):
+    for keys, kind in _fields(NodeConfig):
         if value := environment.get(_variable(keys)):
             names = [name.strip() for name in value.split(",")]
             told = _merged(told, _nested(keys, names if kind == Names else value))
-    toml.checked(told, Config, "the environment", strict=False)
+    toml.checked(told, NodeConfig, "the environment", strict=False)
     given = {key: value for key, value in (options or {}).items() if value is not None}
-    return toml.checked(_merged(told, given), Config, "the options", strict=False)
+    return toml.checked(_merged(told, given), NodeConfig, "the options", strict=False)
 
 
 def _check_names(environment: Mapping[str, str]) -> None:
     """Refuse a variable that seems to be one of ours and is not; others may have theirs."""
-    names = {_variable(keys): keys for keys, _ in _fields(Config)}
+    names = {_variable(keys): keys for keys, _ in _fields(NodeConfig)}
     tables = tuple(_variable(keys[:1]) + "_" for keys in names.values() if len(keys) > 1)
     for name, value in environment.items():
         if not name.startswith(PREFIX) or not value or name in names or name in ELSEWHERE:

@@ -4,8 +4,9 @@ from dataclasses import dataclass, field
 
 from quiver.client.aio import AsyncQueue, flows_of
 from quiver.client.flows import Flows
+from quiver.client.local import LocalBroker
 from quiver.server.auth import Guard
-from quiver.server.config import Config
+from quiver.server.config import NodeConfig
 from quiver.server.metrics import Metrics
 from quiver.server.sql.questions import Questions
 
@@ -15,7 +16,7 @@ class Context:
     """The queue, and what a door needs to know around it."""
 
     queue: AsyncQueue
-    config: Config
+    config: NodeConfig
     guard: Guard
     metrics: Metrics
     questions: Questions = field(default_factory=Questions)
@@ -24,3 +25,10 @@ class Context:
     def flows(self) -> Flows:
         """The verbs below the queue's, for what only a node needs."""
         return flows_of(self.queue)
+
+    @property
+    def broker(self) -> LocalBroker:
+        """What they stand on, for what only the owner of a directory knows: the secret."""
+        broker = self.flows.broker
+        assert isinstance(broker, LocalBroker)
+        return broker

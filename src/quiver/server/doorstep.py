@@ -10,16 +10,16 @@ import ssl
 from collections.abc import Callable
 
 from quiver import limits
-from quiver.server.protocol import Connection
+from quiver.server.protocol import HttpConnection
 from quiver.server.traffic import Traffic
 
 
-class Doorstep:
+class TlsListener:
     """Lets connections in from a socket that listens, each after its handshake."""
 
     def __init__(
         self, listener: socket.socket, tls: ssl.SSLContext, traffic: Traffic,
-        make: Callable[[str], Connection],
+        make: Callable[[str], HttpConnection],
     ) -> None:  # fmt: skip
         """`make` gets the address under which the connection is counted."""
         self._listener = listener

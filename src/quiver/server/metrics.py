@@ -9,7 +9,7 @@ there keep them, and free places go to the busiest. All others are summed up (ag
 """
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from heapq import nlargest
@@ -193,15 +193,20 @@ class Metrics:
         if span.is_recording():
             span.update_name(f"{door} {operation}")
             span.set_attribute("quiver.code", code)
+        self.requests(door, operation, code, (seconds,))
+
+    def requests(self, door: str, operation: str, code: str, seconds: Sequence[float]) -> None:
+        """Several requests of one kind were answered, each after so many seconds."""
         key = door, operation, code
         if key not in self._requests and len(self._requests) >= limits.METRIC_REQUESTS_MAX:
             operation = OTHER
             key = door, OTHER, OTHER
-        self._requests[key] = self._requests.get(key, 0) + 1
+        self._requests[key] = self._requests.get(key, 0) + len(seconds)
         duration = self._durations.get((door, operation))
         if duration is None:
             duration = self._durations[door, operation] = Histogram(REQUEST_BOUNDS)
-        duration.add(seconds)
+        for each in seconds:
+            duration.add(each)
 
     def received(self, door: str, nbytes: int) -> None:
         """So many bytes of a request's body came."""

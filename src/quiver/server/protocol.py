@@ -36,6 +36,8 @@ from quiver.errors import InvalidRequest, Overloaded, QuiverError
 from quiver.server.problems import PROBLEM, body_of
 from quiver.server.requests import UNDELIVERED, new_id
 from quiver.server.traffic import Traffic
+from quiver.server.upgrade import UPGRADE, Begin, Handover
+from quiver.wire.frames import PATH
 
 
 class Doing(Enum):
@@ -47,7 +49,44 @@ class Doing(Enum):
     DONE = 3
 
 
-class Connection(HttpToolsProtocol):
+class HeadAndBody:
+    """The transport of one answer: its head is written together with the beginning of its body."""
+
+    __slots__ = ("_cycle", "_head", "_transport")
+
+    def __init__(self, cycle: RequestResponseCycle) -> None:
+        self._cycle = cycle
+        self._transport: asyncio.Transport = cycle.transport
+        self._head: bytes | None = None
+
+    def write(self, data: bytes) -> None:
+        """Write, or keep the head until there is more."""
+        if not self._cycle.response_started:  # "100 Continue"
+            self._transport.write(data)
+        elif self._head is None:
+            self._head = data
+        elif self._head:
+            head, self._head = self._head, b""
+            self._transport.write(
+                head + data if len(data) < limits.FRAME_JOINED_BYTES_MAX else head
+            )
+            if len(data) >= limits.FRAME_JOINED_BYTES_MAX:
+                self._transport.write(data)
+        else:
+            self._transport.write(data)
+
+    def close(self) -> None:
+        """Write what was kept, and close."""
+        if self._head:
+            self._transport.write(self._head)
+        self._transport.close()
+
+    def is_closing(self) -> bool:
+        """Whether nothing more is written."""
+        return self._transport.is_closing()
+
+
+class HttpConnection(HttpToolsProtocol):
     """One client's connection."""
 
     def __init__(
@@ -68,6 +107,8 @@ class Connection(HttpToolsProtocol):
         self._refusal: bytes | None = None  # the last that we say; then nothing is read any more
         self._unsent = 0  # when the client last read of its answer, and what the traffic counts
         self._unsent_until = inf
+        self._offered: bytes | None = None  # another protocol, and what came behind its offer
+        self._ahead = b""
         self._full_since = inf  # when there was too much to write, and how much that was
         self._full_bytes = 0
 
@@ -146,12 +187,20 @@ class Connection(HttpToolsProtocol):
     # -- reading -----------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if self._offered is not None:  # it is not known yet which protocol this is
+            self._ahead += data
+            if len(self._ahead) >= limits.HEAD_BYTES_MAX:
+                self.flow.pause_reading()
+            return
         while data and self._refusal is None and not self.transport.is_closing():
             if self._doing is Doing.IDLE:
                 self._begin()
             piece, data = data[: self._room], data[self._room :]
             self._room -= len(piece)
             self._parse(piece)  # there is new room after a head, and after each piece of a body
+            if self._offered is not None:
+                self._ahead += data
+                return
             if not self._room:
                 part = "trailers" if self._doing is Doing.BODY else "head"
                 self._refuse(431, InvalidRequest(
@@ -162,9 +211,42 @@ class Connection(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
-            self._parse_without_offer(data[offer.args[0] :])
+            rest = data[offer.args[0] :]
+            if self._may_hand_over():
+                self._offered, self._ahead = self._header(b"upgrade"), rest
+                rest = b""
+            self._parse_without_offer(rest)
         except httptools.HttpParserError:
             self._refuse(400, InvalidRequest("this is not a request of HTTP/1.1"))
+
+    def _may_hand_over(self) -> bool:
+        """Whether the offer is of frames, so that what comes behind it is no HTTP; see `Handover`."""
+        path, _, _ = self.url.partition(b"?")
+        asked = path == PATH.encode() and self.parser.get_method() == b"GET"
+        body = self._header(b"content-length") not in (b"", b"0") or self._header(
+            b"transfer-encoding"
+        )
+        return asked and not body and b"quiver/" in self._header(b"upgrade").lower()
+
+    def _header(self, name: bytes) -> bytes:
+        return b",".join(value for key, value in self.headers if key == name)
+
+    def _hand_over(self, protocol: str, begin: Begin) -> None:
+        """The connection speaks another protocol from now on, and is no concern of ours any more."""
+        cycle = self.cycle
+        if cycle.disconnected or self.transport.is_closing():
+            return
+        headers = [
+            *self.server_state.default_headers, (b"upgrade", protocol.encode()),
+            (b"connection", b"Upgrade"),
+        ]  # fmt: skip
+        head = b"".join(b"%b: %b\r\n" % header for header in headers)
+        self.transport.write(STATUS_LINE[101] + head + b"\r\n")
+        cycle.response_started = cycle.response_complete = True
+        self.server_state.total_requests += 1
+        self._count_unsent(0)
+        self.connections.discard(self)
+        begin(self.transport, self._ahead)
 
     def _parse_without_offer(self, rest: bytes) -> None:
         """Another protocol was offered (Java does so with HTTP/2): pass that over, and go on.
@@ -194,7 +276,15 @@ class Connection(HttpToolsProtocol):
             raise Refused
         if self.parser.should_upgrade():
             return  # it comes again, without the offer
+        if self._offered is not None:
+            self.scope[UPGRADE] = Handover(  # type: ignore[typeddict-unknown-key]
+                self._offered, self._traffic, self.server_state, self._peer, self._hand_over
+            )
         super().on_headers_complete()
+        if self.parser.get_method() != b"HEAD":  # whose answer has no body to wait for
+            self.cycle.transport = HeadAndBody(self.cycle)  # type: ignore[assignment]  # all it uses
+        if self._offered is not None:  # else it ends with the answer
+            self.cycle.keep_alive = False
         self._doing = Doing.BODY
         self._room = limits.HEAD_BYTES_MAX
         self._body_bytes = 0

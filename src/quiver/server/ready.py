@@ -6,12 +6,12 @@ import json
 import ssl
 
 from quiver import limits
-from quiver.server.config import Config
+from quiver.server.config import NodeConfig
 
 SECONDS_MAX = 2 * limits.READY_SECONDS_MAX  # the node itself says after half of it that it is not
 
 
-def why_not(config: Config) -> str:
+def why_not(config: NodeConfig) -> str:
     """Why the node with this configuration cannot serve now; nothing if it can."""
     host, port = config.address
     if ipaddress.ip_address(host).is_unspecified:  # it listens everywhere, also here
@@ -31,7 +31,7 @@ def why_not(config: Config) -> str:
     return f"the node is not ready: {detail}"
 
 
-def _connection(config: Config, host: str, port: int) -> http.client.HTTPConnection:
+def _connection(config: NodeConfig, host: str, port: int) -> http.client.HTTPConnection:
     if config.tls is None:
         return http.client.HTTPConnection(host, port, timeout=SECONDS_MAX)
     context = ssl.create_default_context()

@@ -28,7 +28,7 @@ from quiver.server import logs
 from quiver.server.auth import PRINCIPAL
 from quiver.server.metrics import Metrics
 from quiver.server.problems import InternalError, problem
-from quiver.server.traffic import Held, Traffic
+from quiver.server.traffic import HeldBytes, Traffic
 
 T = TypeVar("T")
 
@@ -74,7 +74,7 @@ def new_id() -> str:
     return f"{getrandbits(64):016x}"
 
 
-class Reception:
+class RequestMiddleware:
     """The application around all doors."""
 
     def __init__(
@@ -91,8 +91,8 @@ class Reception:
         started = time.perf_counter()
         given = header(scope, b"x-request-id")
         request_id = given.decode() if given and ID.fullmatch(given) else new_id()
-        held = Held(self._traffic)
-        scope.update({"app": self, REQUEST_ID: request_id, DOOR: "node", Held.KEY: held})
+        held = HeldBytes(self._traffic)
+        scope.update({"app": self, REQUEST_ID: request_id, DOOR: "node", HeldBytes.KEY: held})
         status = nbytes = 0
         held_back = header(scope, b"expect") is not None  # the body, until it is asked for
 

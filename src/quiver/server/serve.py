@@ -28,7 +28,7 @@ from uvicorn.server import ServerState
 
 from quiver import __version__, limits
 from quiver.client.aio import AsyncQueue
-from quiver.client.local import open_flows
+from quiver.client.local import LocalBroker, open_flows
 from quiver.client.tasks import finished
 from quiver.errors import (
     InvalidRequest,
@@ -43,31 +43,36 @@ from quiver.node.shard import Shard
 from quiver.server import logs, memory, systemd
 from quiver.server.app import make_app
 from quiver.server.auth import ACCESS_FILE, Certificate, Guard, Tls, Watch
-from quiver.server.config import Bounds, Config
+from quiver.server.config import Bounds, NodeConfig
 from quiver.server.context import Context
-from quiver.server.doorstep import Doorstep
+from quiver.server.doorstep import TlsListener
 from quiver.server.metrics import Metrics
-from quiver.server.protocol import Connection
+from quiver.server.protocol import HttpConnection
 from quiver.server.requests import ALWAYS
 from quiver.server.sql.questions import Questions
 from quiver.server.traffic import Traffic
+from quiver.server.wire.connection import WireConnection
 
 FAILED: Final = 1
 BACKLOG: Final = 4_096
 TICK_SECONDS: Final = 1.0
+SWITCH_SECONDS: Final = 0.0005
 LOOK_SECONDS: Final = 0.05  # between looks at what is still to be sent when a node ends
 OTHER_FILES: Final = 512  # descriptors that are not connections: log, segments, threads
 
 
-def serve(config: Config, *, accept_clock: bool = False) -> int:
+def serve(config: NodeConfig, *, accept_clock: bool = False) -> int:
     """Run a node until it is told to stop; the exit code."""
     guard, tls = check(config)
+    # A thread that is busy with Python (a large batch, JSON) gives the others their turn so often. Each
+    # request changes threads twice, and with Python's own 5 ms a busy thread made it ten times as slow.
+    sys.setswitchinterval(SWITCH_SECONDS)
     logs.begin(config.log)
     memory.keep_freed()
     return uvloop.run(Node(config, guard, tls, accept_clock=accept_clock).run())
 
 
-def check(config: Config) -> tuple[Guard, Tls | None]:
+def check(config: NodeConfig) -> tuple[Guard, Tls | None]:
     """Refuse a configuration that a node must not be started with; who guards it, and its TLS."""
     named = config.access.file  # must be there; the data directory's need not
     guard = Guard(named or config.data / ACCESS_FILE, required=named is not None)
@@ -84,7 +89,7 @@ class Node:
     """A running node."""
 
     def __init__(
-        self, config: Config, guard: Guard, tls: Tls | None, *, accept_clock: bool = False
+        self, config: NodeConfig, guard: Guard, tls: Tls | None, *, accept_clock: bool = False
     ) -> None:
         self._config = config
         self._accept_clock = accept_clock
@@ -116,10 +121,10 @@ class Node:
                     accept_clock=self._accept_clock,
                 )
             )  # fmt: skip
-            assert isinstance(flows.broker, Shard)
-            self._shard = flows.broker
-            _tell_jump(flows.broker.jump)
-            async with AsyncQueue(lambda: (flows, close)) as queue:
+            assert isinstance(flows.broker, LocalBroker)
+            self._shard = flows.broker.shard
+            _tell_jump(self._shard.jump)
+            async with AsyncQueue(lambda _: (flows, close)) as queue:
                 server = await self._listen(queue, listener)
                 tasks = [asyncio.create_task(duty) for duty in self._duties(watch)]
                 await self._ending.wait()
@@ -135,27 +140,27 @@ class Node:
 
     async def _listen(
         self, queue: AsyncQueue, listener: socket.socket
-    ) -> asyncio.Server | Doorstep:
+    ) -> asyncio.Server | TlsListener:
         context = Context(queue, self._config, self._guard, self._metrics, self._questions)
         app = make_app(context, self._traffic, self._check)
         config = uvicorn.Config(
-            app, http=Connection, ws="none", lifespan="off", log_config=None,
+            app, http=HttpConnection, ws="none", lifespan="off", log_config=None,
             access_log=False, proxy_headers=False, interface="asgi3",
         )  # fmt: skip
         config.load()
         self._date()
 
-        def enter(peer: str = "") -> Connection:
-            return Connection(config, self._state, self._traffic, peer)
+        def enter(peer: str = "") -> HttpConnection:
+            return HttpConnection(config, self._state, self._traffic, peer)
 
-        server: asyncio.Server | Doorstep
+        server: asyncio.Server | TlsListener
         if self._tls is None:
             loop = asyncio.get_running_loop()
             server = await loop.create_server(enter, sock=listener, backlog=BACKLOG)
         else:
             listener.setblocking(False)
             listener.listen(BACKLOG)
-            server = Doorstep(listener, self._tls.context, self._traffic, enter)
+            server = TlsListener(listener, self._tls.context, self._traffic, enter)
         host, port = listener.getsockname()[:2]
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         logs.event(
@@ -236,7 +241,7 @@ class Node:
             logs.failure("queue failed", error, reason=str(error))
             self._ending.set()
 
-    async def _drain(self, server: asyncio.Server | Doorstep) -> None:
+    async def _drain(self, server: asyncio.Server | TlsListener) -> None:
         systemd.notify("STOPPING=1")
         server.close()
         assert self._shard is not None
@@ -248,10 +253,11 @@ class Node:
             async with asyncio.timeout(self._config.bounds.drain_seconds):
                 while self._state.tasks:  # one that ends may start another: requests in a row
                     await asyncio.wait(self._state.tasks)
-                while self._unsent():  # noqa: ASYNC110  # the loop tells nobody when it is sent
+                while self._busy() or self._unsent():  # noqa: ASYNC110  # nobody tells when it is done
                     await asyncio.sleep(LOOK_SECONDS)
-        if self._state.tasks:
-            logs.event("cut", level=logging.WARNING, requests=len(self._state.tasks))
+        left = len(self._state.tasks) + self._busy()
+        if left:
+            logs.event("cut", level=logging.WARNING, requests=left)
         for connection in list(self._state.connections):
             connection.transport.abort()
         for _ in range(2):
@@ -259,6 +265,11 @@ class Node:
                 await asyncio.wait(self._state.tasks, timeout=TICK_SECONDS)
             for task in self._state.tasks:
                 task.cancel()
+
+    def _busy(self) -> int:
+        """How many requests on connections of frames have no answer yet."""
+        found = (one for one in self._state.connections if isinstance(one, WireConnection))
+        return sum(one.busy for one in found)
 
     def _unsent(self) -> bool:
         """Whether answers are made that were not read yet."""
@@ -289,7 +300,7 @@ async def every(seconds: float, act: Callable[[], Coroutine[Any, Any, None]]) ->
             logs.failure("bug", error)
 
 
-def bound(config: Config) -> socket.socket:
+def bound(config: NodeConfig) -> socket.socket:
     """A socket with the configured address; nobody is let in yet."""
     host, port = config.address
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)

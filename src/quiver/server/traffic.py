@@ -35,7 +35,7 @@ class Traffic:
             del self.peers[peer]
 
 
-class Held:
+class HeldBytes:
     """The bytes that one request keeps in memory until it is answered."""
 
     __slots__ = ("_traffic", "nbytes")

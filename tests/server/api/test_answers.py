@@ -11,7 +11,7 @@ import quiver
 from quiver import limits
 from quiver.server.app import make_app
 from quiver.server.auth import Guard
-from quiver.server.config import Bounds, Config
+from quiver.server.config import Bounds, NodeConfig
 from quiver.server.context import Context
 from quiver.server.metrics import Metrics
 from quiver.server.traffic import Traffic
@@ -27,7 +27,7 @@ def ask(path: Path, requests: list[tuple[str, Any]]) -> list[tuple[int, Any, int
         async with quiver.connect_async(path) as queue:
             await queue.create_topic("t")
             await queue.send_batch("t", ["x" * 1_000_000] * 2)
-            context = Context(queue, Config(), Guard(), Metrics())
+            context = Context(queue, NodeConfig(), Guard(), Metrics())
             app = make_app(context, traffic)
             found = [await answer(app, traffic, *request) for request in requests]
             await asyncio.to_thread(context.questions.close)

@@ -1,9 +1,10 @@
-"""Between machines bodies are compressed, both ways, from a threshold on."""
+"""Between machines what is large is compressed, both ways, from a threshold on."""
 
 import gzip
 import json
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,7 +12,9 @@ import pytest
 import quiver
 from quiver import limits
 from quiver.client.remote.address import Address
-from quiver.client.remote.link import Link
+from quiver.wire.frames import Flag, Frame, Verb
+from tests.server.api.conftest import Connect
+from tests.server.api.proxies import Proxy
 from tests.server.nodes import Node
 
 pytestmark = pytest.mark.process
@@ -19,37 +22,60 @@ LONG = "x" * (4 * limits.COMPRESS_BYTES_MIN)
 
 
 @pytest.fixture
-def queue(node: Node, monkeypatch: pytest.MonkeyPatch) -> Iterator[quiver.Queue]:
-    """A client that takes its node to be on another machine."""
-    monkeypatch.setattr(Address, "local", False)
-    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as made:
-        made.create_topic("t", retention="forever")
+def proxy(node: Node) -> Iterator[Proxy]:
+    with Proxy(node.port) as made:
         yield made
 
 
-def test_what_is_compressed_arrives_as_it_was(queue, monkeypatch):
-    sent = []
-    plain = Link._compressed
+@pytest.fixture
+def queue(proxy: Proxy, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A client that takes its node to be on another machine."""
+    monkeypatch.setattr(Address, "local", False)
+    made = connect(proxy.port)
+    made.create_topic("t", retention="forever")
+    return made
 
-    def watched(self, request):
-        made = plain(self, request)
-        sent.append((len(request.body), len(made.body), made.headers.get("content-encoding")))
-        return made
 
-    monkeypatch.setattr(Link, "_compressed", watched)
+def compressed(frames: list[Frame], verb: Verb) -> list[tuple[bool, bool]]:
+    """Of the frames of a kind: whether they are compressed, and small."""
+    return [
+        (bool(frame.flags & Flag.ZSTD), len(frame.payload) < len(LONG) / 10)
+        for frame in frames
+        if frame.verb == verb
+    ]
+
+
+def test_what_is_compressed_arrives_as_it_was(queue, proxy):
     queue.send_batch("t", [LONG, "short"])
     queue.send("t", "short")
-    (before, after, encoding), (_, _, none) = sent
-    assert (encoding, none) == ("zstd", None)
-    assert after < before / 10
-    got = queue.receive("t", max_messages=5)
-    assert [delivery.text for delivery in got] == [LONG, "short", "short"]
-    assert [record.text for record in queue.read("t")] == [LONG, "short", "short"]
+    queue.send_batch("t", ["a", "b"])
+    with queue.transaction() as tx:
+        tx.send("t", LONG)
+    assert compressed(proxy.frames, Verb.BATCH) == [(True, True), (False, True)]
+    assert compressed(proxy.frames, Verb.SEND) == [(False, True)]
+    assert compressed(proxy.frames, Verb.TRANSACT) == [(True, True)]
+    texts = [LONG, "short", "short", "a", "b", LONG]
+    proxy.answers.clear()
+    assert [delivery.text for delivery in queue.receive("t", max_messages=9)] == texts
+    assert [record.text for record in queue.read("t")] == texts
+    large = [frame for frame in proxy.answers if len(frame.payload)]
+    assert len(large) == 2
+    assert compressed(large, Verb.ANSWER) == [(True, True)] * 2
+
+
+def test_on_one_machine_nothing_is_compressed(proxy, connect):
+    queue = connect(proxy.port)
+    queue.create_topic("t")
+    queue.send_batch("t", [LONG, "short"])
+    assert queue.receive("t")[0].text == LONG
+    assert not any(frame.flags & Flag.ZSTD for frame in proxy.frames + proxy.answers)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd", "identity"])
-def test_answers_are_compressed_as_the_client_can_take_it(queue, node, encoding):
-    queue.send("t", LONG)
+def test_answers_are_compressed_as_a_client_of_http_can_take_it(node, encoding):
+    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as queue:
+        queue.create_topic("t", retention="forever")
+        queue.send("t", LONG)
     request = urllib.request.Request(
         f"{node.url}/v1/topics/t/read",
         b"{}",
@@ -63,3 +89,13 @@ def test_answers_are_compressed_as_the_client_can_take_it(queue, node, encoding)
     elif encoding == "zstd":
         data = pa.CompressedInputStream(pa.BufferReader(data), "zstd").read()
     assert json.loads(data)["messages"][0]["body"] == LONG
+
+
+def test_what_is_sent_over_http_may_be_compressed(node):
+    body = pa.compress(json.dumps({"body": LONG}).encode(), "zstd", asbytes=True)
+    said = {"content-type": "application/json", "content-encoding": "zstd"}
+    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as queue:
+        queue.create_topic("t")
+        request = urllib.request.Request(f"{node.url}/v1/topics/t/messages", body, said)
+        urllib.request.urlopen(request, timeout=30).close()
+        assert queue.receive("t")[0].text == LONG

@@ -16,14 +16,17 @@ pytestmark = pytest.mark.process
 PATIENCE_SECONDS = 30
 
 
-@pytest.fixture(scope="module", params=["directory", "node"])
+@pytest.fixture(
+    scope="module", params=["directory", "node", pytest.param("posts", marks=pytest.mark.check)]
+)
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = tmp_path_factory.mktemp("consumed")
     if request.param == "directory":
         yield str(path / "data")
         return
     with start_node(path) as node:
-        yield f"quiver://127.0.0.1:{node.port}"
+        wired = "never" if request.param == "posts" else "always"
+        yield f"quiver://127.0.0.1:{node.port}?wire={wired}"
 
 
 @pytest.fixture
@@ -224,10 +227,10 @@ def test_an_opening_that_is_cancelled_leaves_nothing_open(url: str):
     queue = quiver.connect_async(url)
     really = queue._open
 
-    def slowly() -> Any:
+    def slowly(loop: Any) -> Any:
         begun.set()
         assert go_on.wait(PATIENCE_SECONDS)
-        return really()
+        return really(loop)
 
     async def scenario() -> None:
         queue._open = slowly

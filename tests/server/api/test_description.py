@@ -12,9 +12,9 @@ from schemathesis.specs.openapi.checks import (
 )
 
 import quiver
-from quiver.client.remote import wire
 from quiver.server.api.openapi import describe
 from quiver.server.api.table import ENDPOINTS
+from quiver.wire import shapes
 from tests.lengths import examples
 from tests.server.nodes import Node, start_node
 
@@ -34,7 +34,7 @@ PROMISES: list[Any] = [
 ]
 
 
-@schemathesis.serializer(wire.ARROW)
+@schemathesis.serializer(shapes.ARROW)
 def as_it_is(context: Any, value: Any) -> bytes:
     """A stream of bytes that is none; what almost is one is in test_fuzz."""
     return value if isinstance(value, bytes) else str(value).encode(errors="replace")

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import quiver
 from quiver import limits
-from quiver.client.remote import wire
 from quiver.server.api.table import ENDPOINTS
+from quiver.wire import shapes
 from tests.lengths import examples
 from tests.server.nodes import Node, start_node
 
@@ -46,11 +46,11 @@ class Stranger:
         return answer.status, content
 
     def arrow(self, stream: bytes) -> tuple[int, Any]:
-        return self("POST", "/v1/topics/t/batches", stream, **{"content-type": wire.ARROW})
+        return self("POST", "/v1/topics/t/batches", stream, **{"content-type": shapes.ARROW})
 
     def json(self, method: str, path: str, value: Any) -> tuple[int, Any]:
         data = json.dumps(value).encode()
-        return self(method, path, data, **{"content-type": wire.JSON})
+        return self(method, path, data, **{"content-type": shapes.JSON})
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,7 @@ def test_any_json_to_any_endpoint(stranger, endpoint, data):
 @FEW
 @given(st.binary(max_size=60))
 def test_any_bytes_as_json(stranger, data):
-    assert stranger("POST", "/v1/settle", data, **{"content-type": wire.JSON})[0] < 500
+    assert stranger("POST", "/v1/settle", data, **{"content-type": shapes.JSON})[0] < 500
 
 
 NUMBERS = st.integers(-(2**70), 2**70) | st.integers(-2, 20)

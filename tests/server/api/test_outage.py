@@ -27,8 +27,13 @@ def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Node]:
 
 
 @pytest.fixture
-def queue(node: Node) -> Iterator[quiver.Queue]:
-    with quiver.connect(f"quiver://127.0.0.1:{node.port}{SHORT}") as made:
+def url(node: Node, wired: str) -> str:
+    return f"quiver://127.0.0.1:{node.port}{SHORT}&wire={wired}"
+
+
+@pytest.fixture
+def queue(url: str) -> Iterator[quiver.Queue]:
+    with quiver.connect(url) as made:
         made.create_topic("t", max_attempts=1)
         made.create_group("t", "g")
         yield made
@@ -68,11 +73,10 @@ def test_it_goes_on_when_its_node_is_back(node, queue, caplog, prefetch):
     assert queue.groups("t")["g"].lag == 0
 
 
-def test_it_goes_on_in_an_event_loop(node, queue, caplog):
+def test_it_goes_on_in_an_event_loop(node, queue, caplog, url):
     caplog.set_level(logging.INFO, "quiver")
 
     async def scenario() -> None:
-        url = f"quiver://127.0.0.1:{node.port}{SHORT}"
         async with quiver.connect_async(url) as other, other.consumer("t", "g") as inbox:
             waiting = asyncio.create_task(inbox.get(wait=PATIENCE_SECONDS))
             await asyncio.sleep(0)
@@ -97,11 +101,11 @@ def test_it_gives_up_if_it_is_told_to(node, queue):
 
 
 @pytest.mark.parametrize("prefetch", [0, 10])
-def test_closing_does_not_wait_for_the_node(node, monkeypatch, prefetch):
+def test_closing_does_not_wait_for_the_node(node, monkeypatch, prefetch, wired):
     """Neither for its calls, however long they may be tried again, nor to give anything back."""
     monkeypatch.setattr(limits, "CONSUMER_PATIENCE_SECONDS", 3_600.0)
     monkeypatch.setattr(limits, "CONSUMER_CLOSE_SECONDS", 0.1)
-    with quiver.connect(f"quiver://127.0.0.1:{node.port}?patience=3600") as queue:
+    with quiver.connect(f"quiver://127.0.0.1:{node.port}?patience=3600&wire={wired}") as queue:
         queue.create_topic("t")
         queue.send_batch("t", ["0", "1", "2"])
         inbox = queue.consumer("t", "g", prefetch=prefetch, lease=600)

@@ -25,11 +25,12 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
         yield made
 
 
-@pytest.fixture(params=["directory", "node"])
+@pytest.fixture(params=["directory", "node", pytest.param("posts", marks=pytest.mark.check)])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "directory":
         return str(tmp_path / "data")
-    return f"quiver://127.0.0.1:{request.getfixturevalue('node').port}"
+    wired = "never" if request.param == "posts" else "always"
+    return f"quiver://127.0.0.1:{request.getfixturevalue('node').port}?wire={wired}"
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_closed_in_an_event_loop(url: str):
     asyncio.run(scenario())
 
 
-def test_an_event_loop_that_ends_without_closing_it(node: Node):
+def test_an_event_loop_that_ends_without_closing_it(node: Node, wired: str):
     async def scenario() -> None:
         queue = await quiver.connect_async(url).__aenter__()
         inbox = await queue.consumer("t", "g", prefetch=COUNT).__aenter__()
@@ -105,7 +106,7 @@ def test_an_event_loop_that_ends_without_closing_it(node: Node):
         await first.ack()
         closed.append(queue)
 
-    url = f"quiver://127.0.0.1:{node.port}"
+    url = f"quiver://127.0.0.1:{node.port}?wire={wired}"
     closed: list[quiver.AsyncQueue] = []
     with quiver.connect(url) as other:
         fill(other)
@@ -140,8 +141,8 @@ signal.pause()
 
 
 @pytest.mark.parametrize("how", ["ended", "stopped", "stopped without a with", "killed"])
-def test_a_process(node: Node, how: str):
-    url = f"quiver://127.0.0.1:{node.port}"
+def test_a_process(node: Node, how: str, wired: str):
+    url = f"quiver://127.0.0.1:{node.port}?wire={wired}"
     with quiver.connect(url) as queue:
         fill(queue)
         process = subprocess.Popen(

@@ -15,14 +15,17 @@ pytestmark = pytest.mark.process
 PATIENCE_SECONDS = 30
 
 
-@pytest.fixture(scope="module", params=["directory", "node"])
+@pytest.fixture(
+    scope="module", params=["directory", "node", pytest.param("posts", marks=pytest.mark.check)]
+)
 def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     path = tmp_path_factory.mktemp("taken-over")
     if request.param == "directory":
         yield str(path / "data")
         return
     with start_node(path) as node:
-        yield f"quiver://127.0.0.1:{node.port}"
+        wired = "never" if request.param == "posts" else "always"
+        yield f"quiver://127.0.0.1:{node.port}?wire={wired}"
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from quiver.server.auth import ACCESS_FILE, VERBS, access
-from quiver.server.auth.access import Access, Entry, Key
+from quiver.server.auth.access import Access, AccessEntry, Key
 from tests.server.nodes import Node, start_node
 
 TOPIC = "orders"  # what endpoints are tried on
@@ -34,22 +34,22 @@ class Answer:
         return json.loads(self.body)
 
 
-def rules() -> dict[str, Entry]:
+def rules() -> dict[str, AccessEntry]:
     """Everybody there is, with their rules."""
     entries = {
-        "admin": Entry(allow=("*:*",)),
-        "nobody": Entry(),
-        "elsewhere": Entry(allow=("*:other*",)),
-        "expired": Entry(allow=("*:*",)),
+        "admin": AccessEntry(allow=("*:*",)),
+        "nobody": AccessEntry(),
+        "elsewhere": AccessEntry(allow=("*:other*",)),
+        "expired": AccessEntry(allow=("*:*",)),
     }
     for verb in VERBS:
-        entries[f"only-{verb}"] = Entry(allow=(f"{verb}:{TOPIC}",))
-        entries[f"only-{verb}-everywhere"] = Entry(allow=(f"{verb}:*",))
-        entries[f"all-but-{verb}"] = Entry(allow=("*:*",), deny=(f"{verb}:{TOPIC}",))
+        entries[f"only-{verb}"] = AccessEntry(allow=(f"{verb}:{TOPIC}",))
+        entries[f"only-{verb}-everywhere"] = AccessEntry(allow=(f"{verb}:*",))
+        entries[f"all-but-{verb}"] = AccessEntry(allow=("*:*",), deny=(f"{verb}:{TOPIC}",))
     return entries
 
 
-def introduce(path: Path, entries: dict[str, Entry]) -> dict[str, Caller]:
+def introduce(path: Path, entries: dict[str, AccessEntry]) -> dict[str, Caller]:
     """Write the access file; everybody's credentials."""
     callers, kept = {}, {}
     for name, entry in entries.items():
@@ -57,7 +57,7 @@ def introduce(path: Path, entries: dict[str, Entry]) -> dict[str, Caller]:
         text, token = access.new_token(expires)
         key = access.new_key(expires)
         callers[name] = Caller(text, key)
-        kept[name] = Entry(
+        kept[name] = AccessEntry(
             entry.allow, entry.deny, (token,), (key,), entry.requests_per_second,
             entry.bytes_per_second, entry.long_polls,
         )  # fmt: skip
@@ -71,7 +71,9 @@ def introduce(path: Path, entries: dict[str, Entry]) -> dict[str, Caller]:
 class Guarded:
     """A real node with an access file."""
 
-    def __init__(self, tmp_path: Path, entries: dict[str, Entry] | None = None, *options: str):
+    def __init__(
+        self, tmp_path: Path, entries: dict[str, AccessEntry] | None = None, *options: str
+    ):
         self.path = tmp_path / "data" / ACCESS_FILE
         self.callers = introduce(self.path, rules() if entries is None else entries)
         self.node: Node = start_node(tmp_path, *options)

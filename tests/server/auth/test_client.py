@@ -4,7 +4,7 @@ import asyncio
 import socket
 import ssl
 import sys
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 import trustme
@@ -12,9 +12,12 @@ import trustme
 import quiver
 from quiver.cli.run import run
 from quiver.errors import Forbidden, QuotaExceeded, Unauthenticated, Unreachable
-from quiver.server.auth.access import Entry
+from quiver.server.auth.access import AccessEntry
+from tests.contract.doors import AsyncDoor, Blocking
 from tests.server.auth.callers import TOPIC, Guarded
 from tests.server.nodes import start_node
+
+RARE = AccessEntry(allow=("*:*",), requests_per_second=0.001)
 
 
 @pytest.fixture(scope="module")
@@ -34,9 +37,9 @@ def guarded(tmp_path_factory, ca):
         f"[tls]\ncert = '{folder}/node.pem'\nkey = '{folder}/node.pem'\n"
     )
     entries = {
-        "admin": Entry(allow=("*:*",)),
-        "sender": Entry(allow=(f"send:{TOPIC}",)),
-        "rare": Entry(allow=("*:*",), requests_per_second=0.001),
+        "admin": AccessEntry(allow=("*:*",)),
+        "sender": AccessEntry(allow=(f"send:{TOPIC}",)),
+        **{f"rare-{way}": RARE for way in ("threads", "loop", "posts")},
     }
     started = Guarded(folder, entries, "--config", str(folder / "node.toml"))
     with quiver.connect(address(started, "admin")) as queue:
@@ -52,17 +55,32 @@ def address(guarded, who, *, patience="10s", host="localhost"):
     return f"quivers://{name}{host}:{guarded.node.port}?ca={folder}/ca.pem&patience={patience}"
 
 
-def test_a_token_says_who_one_is(guarded):
-    with quiver.connect(address(guarded, "sender")) as queue:
-        assert queue.topics() == [TOPIC]
-        queue.send(TOPIC, b"hello")
-        with pytest.raises(Forbidden, match="sender may not receive on topic 'orders'"):
-            queue.receive(TOPIC, group="g")
-        with pytest.raises(Forbidden, match="sender may not send on topic 'other'"):
-            queue.send("other", b"hello")
-    with quiver.connect(address(guarded, "admin")) as queue:
-        (got,) = queue.receive(TOPIC, group="g", wait=10)
-        got.ack()
+@pytest.fixture(params=["threads", "loop", "posts"])
+def connect(request):
+    """Connects to an address, by frames in threads or in an event loop, or by what is posted."""
+    with ExitStack() as stack:
+
+        def made(url):
+            url += f"&wire={'never' if request.param == 'posts' else 'always'}"
+            if request.param != "loop":
+                return stack.enter_context(quiver.connect(url))
+            door = AsyncDoor()
+            stack.callback(door.end)
+            return stack.enter_context(Blocking(door._loop, quiver.connect_async(url)))
+
+        yield made
+
+
+def test_a_token_says_who_one_is(guarded, connect):
+    queue = connect(address(guarded, "sender"))
+    assert queue.topics() == [TOPIC]
+    queue.send(TOPIC, b"hello")
+    with pytest.raises(Forbidden, match="sender may not receive on topic 'orders'"):
+        queue.receive(TOPIC, group="g")
+    with pytest.raises(Forbidden, match="sender may do nothing on topic 'other'"):
+        queue.send("other", b"hello")
+    (got,) = connect(address(guarded, "admin")).receive(TOPIC, group="g", wait=10)
+    got.ack()
 
 
 def test_it_is_the_same_on_an_event_loop(guarded):
@@ -90,32 +108,31 @@ def test_topics_that_one_may_not_observe_are_named(guarded, monkeypatch, capsys)
 
 
 @pytest.mark.parametrize("who", ["", "unknown"])
-def test_strangers_are_told_so_at_once(guarded, who):
-    with pytest.raises(Unauthenticated) as refused, quiver.connect(address(guarded, who)) as queue:
-        queue.topics()
+def test_strangers_are_told_so_at_once(guarded, who, connect):
+    with pytest.raises(Unauthenticated) as refused:
+        connect(address(guarded, who, patience="1h"))
     assert guarded.callers["unknown"].token not in str(refused.value)
 
 
-def test_a_quota_is_waited_for_as_long_as_there_is_patience(guarded):
-    with (
-        quiver.connect(address(guarded, "rare", patience="100ms")) as queue,  # which is a request
-        pytest.raises(QuotaExceeded, match="rare has used up") as refused,
-    ):
+def test_a_quota_is_waited_for_as_long_as_there_is_patience(guarded, connect, request):
+    who = f"rare-{request.node.callspec.id}"
+    queue = connect(address(guarded, who, patience="100ms"))  # which is a request
+    with pytest.raises(QuotaExceeded, match=f"{who} has used up") as refused:
         queue.topics()
     assert refused.value.retry_after > 900
 
 
-def test_a_node_of_another_ca_is_not_trusted(guarded, tmp_path):
+def test_a_node_of_another_ca_is_not_trusted(guarded, tmp_path, connect):
     trustme.CA().cert_pem.write_to_path(tmp_path / "ca.pem")
     where = address(guarded, "admin").replace(str(guarded.path.parent.parent), str(tmp_path))
-    with pytest.raises(Unreachable, match="not whom we trust"), quiver.connect(where) as queue:
-        queue.topics()
+    with pytest.raises(Unreachable, match="not whom we trust"):
+        connect(where)
 
 
-def test_who_forgets_tls_is_told_so(guarded):
+def test_who_forgets_tls_is_told_so(guarded, connect):
     plain = address(guarded, "admin", patience="1h").replace("quivers://", "quiver://")
     with pytest.raises(Unreachable, match=r"localhost:\d+ speaks TLS: call it quivers://"):
-        quiver.connect(plain)
+        connect(plain)
 
 
 def test_handshakes_that_nobody_finishes_are_counted(guarded, tmp_path):
@@ -149,6 +166,6 @@ def called(node):
     return socket.create_connection(("127.0.0.1", node.port), timeout=30)
 
 
-def test_who_expects_tls_where_there_is_none_is_told_so(tmp_path):
+def test_who_expects_tls_where_there_is_none_is_told_so(tmp_path, connect):
     with start_node(tmp_path) as node, pytest.raises(Unreachable, match=r"call .* quiver://"):
-        quiver.connect(f"quivers://127.0.0.1:{node.port}?patience=1h")
+        connect(f"quivers://127.0.0.1:{node.port}?patience=1h")

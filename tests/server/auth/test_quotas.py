@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from quiver.server.auth.access import Entry
+from quiver.server.auth.access import AccessEntry
 from tests.server.auth.callers import TOPIC, Guarded
 
 
@@ -15,10 +15,10 @@ def guarded(tmp_path_factory):
     started = Guarded(
         tmp_path_factory.mktemp("node"),
         {
-            "admin": Entry(allow=("*:*",)),
-            "few": Entry(allow=("*:*",), requests_per_second=0.02),
-            "small": Entry(allow=("*:*",), bytes_per_second=1_000),
-            "patient": Entry(allow=("*:*",), long_polls=2),
+            "admin": AccessEntry(allow=("*:*",)),
+            "few": AccessEntry(allow=("*:*",), requests_per_second=0.02),
+            "small": AccessEntry(allow=("*:*",), bytes_per_second=1_000),
+            "patient": AccessEntry(allow=("*:*",), long_polls=2),
         },
     )
     assert started("PUT", f"/v1/topics/{TOPIC}", {}, who="admin").status == 200

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import quiver
-from quiver.server.auth.access import Entry
+from quiver.server.auth.access import AccessEntry
 from tests.server.auth.callers import Answer, Guarded
 from tests.server.auth.test_sqs_matrix import DENIED, ask, code_of
 
@@ -14,11 +14,11 @@ LETTERS = "letters"
 ARN = f"arn:aws:sqs:us-east-1:000000000000:{LETTERS}"
 MANAGE = f"manage,read,observe:{LETTERS}"
 ENTRIES = {
-    "admin": Entry(allow=("*:*",)),
-    "none": Entry(allow=(MANAGE,)),
-    "orders": Entry(allow=(MANAGE, "send:orders")),
-    "denied": Entry(allow=(MANAGE, "send:*"), deny=("send:payments",)),
-    "both": Entry(allow=(MANAGE, "send:orders", "send:payments")),
+    "admin": AccessEntry(allow=("*:*",)),
+    "none": AccessEntry(allow=(MANAGE,)),
+    "orders": AccessEntry(allow=(MANAGE, "send:orders")),
+    "denied": AccessEntry(allow=(MANAGE, "send:*"), deny=("send:payments",)),
+    "both": AccessEntry(allow=(MANAGE, "send:orders", "send:payments")),
 }
 TOO_FEW = ("none", "orders", "denied")
 

@@ -9,7 +9,7 @@ import pytest
 import trustme
 
 from quiver.server.auth import ACCESS_FILE, access
-from quiver.server.auth.access import Access, Entry
+from quiver.server.auth.access import Access, AccessEntry
 from quiver.server.config import load
 from quiver.server.ready import why_not
 from tests.server.auth.callers import Guarded, introduce
@@ -18,7 +18,7 @@ from tests.server.nodes import start_node
 
 @pytest.fixture
 def guarded(tmp_path):
-    started = Guarded(tmp_path, {"ann": Entry(allow=("*:*",))})
+    started = Guarded(tmp_path, {"ann": AccessEntry(allow=("*:*",))})
     yield started
     started.close()
 
@@ -27,7 +27,7 @@ def test_a_new_access_file_counts_from_the_next_look_or_signal(guarded):
     assert guarded("GET", "/v1/topics", who="ann").status == 200
     before = guarded.callers["ann"].token
     text, token = access.new_token()
-    access.save(guarded.path, Access({"bob": Entry(allow=("*:*",), tokens=(token,))}))
+    access.save(guarded.path, Access({"bob": AccessEntry(allow=("*:*",), tokens=(token,))}))
     assert guarded.node.logged("access read")["principals"] == 1
     assert guarded("GET", "/v1", Authorization=f"Bearer {before}").status == 401
     assert guarded("GET", "/v1", Authorization=f"Bearer {text}").status == 200
@@ -50,7 +50,7 @@ def test_a_file_that_no_parser_can_take_does_not_end_the_watch(guarded):
     guarded.path.write_text("a = " + "9" * 5_000)
     assert "digits" in guarded.node.logged("kept what was read before")["why"]
     text, token = access.new_token()
-    access.save(guarded.path, Access({"bob": Entry(allow=("*:*",), tokens=(token,))}))
+    access.save(guarded.path, Access({"bob": AccessEntry(allow=("*:*",), tokens=(token,))}))
     guarded.node.logged("access read")
     assert guarded("GET", "/v1", Authorization=f"Bearer {text}").status == 200
 
@@ -58,7 +58,7 @@ def test_a_file_that_no_parser_can_take_does_not_end_the_watch(guarded):
 def test_a_node_closes_its_door_when_an_access_file_appears(tmp_path):
     with start_node(tmp_path) as node:
         assert status(node) == 200
-        access.save(node.data / "access.toml", Access({"bob": Entry()}))
+        access.save(node.data / "access.toml", Access({"bob": AccessEntry()}))
         node.logged("access read")
         assert status(node) == 401
 
@@ -74,7 +74,7 @@ def status(node):
 def test_other_addresses_want_credentials_or_to_be_told(tmp_path):
     with pytest.raises(AssertionError, match="no credentials are configured"):
         start_node(tmp_path, "--listen", "0.0.0.0:0")
-    introduce(tmp_path / "data" / ACCESS_FILE, {"bob": Entry()})
+    introduce(tmp_path / "data" / ACCESS_FILE, {"bob": AccessEntry()})
     with start_node(tmp_path, "--listen", "0.0.0.0:0"):
         pass
 

@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 import quiver
-from quiver.server.auth.access import Entry
+from quiver.server.auth.access import AccessEntry
 from tests.server.auth.callers import Answer, Guarded
 from tests.server.auth.test_sqs_matrix import ask
 
 ENTRIES = {
-    "admin": Entry(allow=("*:*",)),
-    "alice": Entry(allow=("send:orders",)),
-    "bob": Entry(allow=("send:orders",)),
-    "wide": Entry(allow=("*:orders*",)),
-    "named": Entry(allow=("*:orders.staged",)),
+    "admin": AccessEntry(allow=("*:*",)),
+    "alice": AccessEntry(allow=("send:orders",)),
+    "bob": AccessEntry(allow=("send:orders",)),
+    "wide": AccessEntry(allow=("*:orders*",)),
+    "named": AccessEntry(allow=("*:orders.staged",)),
 }
 NAMES = ("orders.staged", "orders~staged")
 OTHERS = ("admin", "wide", "named")

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 from quiver.server.sql import frames
-from quiver.server.sql.frames import Reply, Request, TooLarge
+from quiver.server.sql.frames import Reply, SqlRequest, TooLarge
 
 LARGE = 10_000_000  # more than a socket takes at once
 
@@ -20,7 +20,7 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
         yield here, there
 
 
-def sent(to: socket.socket, head: Request | Reply, table: pa.Table | None = None) -> Thread:
+def sent(to: socket.socket, head: SqlRequest | Reply, table: pa.Table | None = None) -> Thread:
     thread = Thread(target=frames.write, args=(to, head, table))
     thread.start()
     return thread
@@ -29,9 +29,12 @@ def sent(to: socket.socket, head: Request | Reply, table: pa.Table | None = None
 def test_a_head_and_a_table_arrive_as_they_were(pair):
     here, there = pair
     table = pa.table({"body": [b"x" * LARGE, None], "n": [1, 2]})
-    for head, rows in [(Request("table", [["a", "b"], "*"]), table), (Request("clear"), None)]:
+    for head, rows in [
+        (SqlRequest("table", [["a", "b"], "*"]), table),
+        (SqlRequest("clear"), None),
+    ]:
         writing = sent(here, head, rows)
-        assert frames.read(there, Request, 2 * LARGE) == (head, rows)
+        assert frames.read(there, SqlRequest, 2 * LARGE) == (head, rows)
         writing.join()
     frames.write(there, Reply([[0, 1]]))
     assert frames.read(here, Reply, 1_000) == (Reply([[0, 1]]), None)

@@ -11,7 +11,7 @@ from quiver.client.local import open_flows
 from quiver.client.threads import run
 from quiver.model.topic import TopicPolicy
 from quiver.server.config import Sqs
-from quiver.server.sqs.queues import Queue
+from quiver.server.sqs.queues import SqsQueue
 from quiver.server.sqs.sending import Parcel, _send
 from quiver.server.sqs.shapes import Sendable
 from tests.inside import Inside
@@ -32,7 +32,7 @@ def test_each_message_is_told_whether_it_is_stored(tmp_path: Path, monkeypatch):
     async def send() -> list[Any]:
         handle = flows.known("t")
         assert handle is not None
-        queue = Queue(handle.name, handle.policy)
+        queue = SqsQueue(handle.name, handle.policy)
         parcels = [Parcel(call, queue, Sendable(message_body=body)) for body in ("a", "b", "c")]
         sending = asyncio.create_task(_send(call, handle, queue, parcels))
         await asyncio.sleep(0)  # all that fit are submitted

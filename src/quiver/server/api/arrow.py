@@ -13,14 +13,13 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from quiver import limits
 from quiver.batches.arrow_input import accept
-from quiver.batches.schema import TIME
-from quiver.client.remote import wire
+from quiver.batches.schema import shifted
 from quiver.errors import InvalidBatch, MessageTooLarge
 from quiver.server.body import too_large
+from quiver.wire import shapes
 
 # Places of fields in the tables of Arrow's Message.fbs.
 _HEADER_TYPE: Final = 1
@@ -44,14 +43,14 @@ def read_batch(data: bytes, now_ms: int) -> pa.RecordBatch:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             batches = list(reader)
             schema = reader.schema
-        relative = schema.metadata == wire.RELATIVE
+        relative = schema.metadata == shapes.RELATIVE
         found: Any
         if len(batches) == 1:
             found = batches[0].replace_schema_metadata(None)
         else:
             found = pa.Table.from_batches(batches, schema).replace_schema_metadata(None)
         batch = accept(found)
-        return _shifted(batch, now_ms) if relative else batch
+        return shifted(batch, now_ms) if relative else batch
     except (pa.ArrowException, OSError, EOFError, OverflowError, MemoryError) as error:
         raise InvalidBatch(f"the body is not an Arrow stream of messages: {error}") from None
 
@@ -118,16 +117,6 @@ class _Pieces:
         return whole
 
 
-def _shifted(batch: pa.RecordBatch, now_ms: int) -> pa.RecordBatch:
-    """The batch with its times counted from now."""
-    for name in ("deliver_at", "expires_at"):
-        place = batch.schema.get_field_index(name)
-        if place >= 0:
-            moments = pc.add(batch.column(place).view(pa.int64()), now_ms).view(TIME)
-            batch = batch.set_column(place, batch.schema.field(place), moments)
-    return batch
-
-
 def _check(data: bytes) -> None:
     """Refuse streams of too many messages, with heads too large, or with compressed buffers."""
     reader = pa.ipc.MessageReader.open_stream(pa.py_buffer(data))
@@ -138,14 +127,14 @@ def _check(data: bytes) -> None:
                 f"a stream may have {limits.ARROW_MESSAGES_MAX:,} parts with heads of "
                 f"{limits.ARROW_HEAD_BYTES_MAX:,} bytes; send fewer and larger batches"
             )
-        if _compressed(head.to_pybytes()):
+        if compressed(head.to_pybytes()):
             raise InvalidBatch(
                 "the stream has compressed buffers, whose size nobody can know beforehand; "
                 "compress the whole body instead, with Content-Encoding: zstd"
             )
 
 
-def _compressed(head: bytes) -> bool:
+def compressed(head: bytes) -> bool:
     """Whether a message's head (a flatbuffer that Arrow has verified) names a compression."""
     try:
         message = _Table(head, struct.unpack_from("<I", head)[0])

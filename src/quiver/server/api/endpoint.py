@@ -12,16 +12,16 @@ from starlette.requests import Request
 from quiver import limits
 from quiver.client.aio import AsyncQueue
 from quiver.client.flows import Flows
-from quiver.client.remote import wire
 from quiver.server.auth import Principal, Verb
 from quiver.server.context import Context
-from quiver.server.traffic import Held
+from quiver.server.traffic import HeldBytes
+from quiver.wire import shapes
 
 _making = asyncio.Semaphore(limits.ANSWERS_MADE_MAX)
 
 
 @dataclass(slots=True)
-class Call:
+class ApiCall:
     """One request, as its handler sees it: who asks, about what."""
 
     request: Request
@@ -50,18 +50,14 @@ class Call:
             yield
 
     @property
-    def held(self) -> Held:
+    def held(self) -> HeldBytes:
         """What the request and its answer keep in memory."""
-        return Held.by(self.request)
+        return HeldBytes.by(self.request)
 
     @asynccontextmanager
     async def making(self) -> AsyncIterator[None]:
-        """Around the making of an answer from messages: a few at a time, each if there is room then.
-
-        Requests that come all at once have all been let in before the first of them has its answer.
-        """
-        async with _making:
-            self.held.demand_room()
+        """As `making` says."""
+        async with making(self.held):
             yield
 
     def name(self, what: str) -> str:
@@ -82,13 +78,24 @@ class Call:
         return self.name("member")
 
 
+@asynccontextmanager
+async def making(held: HeldBytes) -> AsyncIterator[None]:
+    """Around the making of an answer from messages: a few at a time, each if there is room then.
+
+    Requests that come all at once have all been let in before the first of them has its answer.
+    """
+    async with _making:
+        held.demand_room()
+        yield
+
+
 async def written(make: Callable[[], Any]) -> bytes:
     """An answer in JSON that may be long, made and written off the event loop."""
-    return await asyncio.to_thread(lambda: wire.write_json(make()))
+    return await asyncio.to_thread(lambda: shapes.write_json(make()))
 
 
 @dataclass(frozen=True, slots=True)
-class Stream:
+class ArrowStream:
     """An answer in Arrow: tables of one schema, and what they have in common."""
 
     tables: Any  # a table, or a reader of batches
@@ -99,7 +106,7 @@ class Stream:
         schema: pa.Schema = self.tables.schema
         if self.about is None:
             return schema
-        return schema.with_metadata({wire.ABOUT: wire.write_json(self.about)})
+        return schema.with_metadata({shapes.ABOUT: shapes.write_json(self.about)})
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ from quiver import limits
 from quiver.batches.output import table
 from quiver.client import arguments, moving
 from quiver.client.flows import Place, StoredPage
-from quiver.client.remote import wire
 from quiver.client.sql import Sql
 from quiver.client.steps import Flow
 from quiver.client.tasks import run
@@ -18,36 +17,37 @@ from quiver.model.commands import Commit, Discard, Heartbeat, Join, Leave, Pick,
 from quiver.model.replies import Assigned
 from quiver.model.units import milliseconds
 from quiver.server.api import arrow
-from quiver.server.api.endpoint import Call, Stream, written
+from quiver.server.api.endpoint import ApiCall, ArrowStream, written
 from quiver.server.api.messages import Some, checked, ranges_in, some
 from quiver.server.requests import until_gone
+from quiver.wire import shapes
 
 
-async def create_group(call: Call, body: wire.GroupIn) -> None:
+async def create_group(call: ApiCall, body: shapes.GroupIn) -> None:
     guarantee: Any = body.guarantee  # checked by `create_group`
     await call.queue.create_group(call.topic, call.group, start=body.start, guarantee=guarantee)
 
 
-async def delete_group(call: Call) -> None:
+async def delete_group(call: ApiCall) -> None:
     await call.queue.delete_group(call.topic, call.group)
 
 
-async def seek(call: Call, body: wire.SeekIn) -> None:
+async def seek(call: ApiCall, body: shapes.SeekIn) -> None:
     await call.queue.seek(call.topic, call.group, body.to, partition=body.partition)
 
 
-async def pause(call: Call) -> None:
+async def pause(call: ApiCall) -> None:
     await call.queue.pause(call.topic, call.group)
 
 
-async def resume(call: Call) -> None:
+async def resume(call: ApiCall) -> None:
     await call.queue.resume(call.topic, call.group)
 
 
 # -- members ---------------------------------------------------------------------------------------
 
 
-async def join(call: Call, body: wire.JoinIn) -> Assigned:
+async def join(call: ApiCall, body: shapes.JoinIn) -> Assigned:
     session_ms = milliseconds(body.session, "session", max_seconds=limits.LEASE_SECONDS_MAX)
     if session_ms == 0:
         raise InvalidRequest("session must be more than 0")
@@ -58,7 +58,7 @@ async def join(call: Call, body: wire.JoinIn) -> Assigned:
     return await run(call.flows.member(handle, command))
 
 
-async def heartbeat(call: Call, body: wire.HeartbeatIn) -> Assigned:
+async def heartbeat(call: ApiCall, body: shapes.HeartbeatIn) -> Assigned:
     for partition in body.released:
         arguments.whole(partition, "partition", 0, limits.PARTITIONS_MAX)
     handle = await run(call.flows.find(call.topic))
@@ -66,12 +66,12 @@ async def heartbeat(call: Call, body: wire.HeartbeatIn) -> Assigned:
     return await run(call.flows.member(handle, command))
 
 
-async def assigned(call: Call) -> Assigned:
+async def assigned(call: ApiCall) -> Assigned:
     handle = await run(call.flows.find(call.topic))
     return await run(call.flows.assigned(handle, call.group, call.member))
 
 
-async def fetch(call: Call, body: wire.FetchIn) -> Any:
+async def fetch(call: ApiCall, body: shapes.FetchIn) -> Any:
     arguments.whole(body.max_messages, "max_messages", 1, limits.READ_MESSAGES_MAX)
     wait_ms = milliseconds(body.wait, "wait", max_seconds=limits.WAIT_SECONDS_MAX)
     positions = offsets_in(body.positions)
@@ -83,26 +83,26 @@ async def fetch(call: Call, body: wire.FetchIn) -> Any:
         return await _fetched(call, page)
 
 
-async def _fetched(call: Call, page: Any) -> Any:
+async def _fetched(call: ApiCall, page: Any) -> Any:
     found = Some([], {})
     if isinstance(page, StoredPage):  # all of it: a commit settles everything before its offsets
         found = await asyncio.to_thread(lambda: some(page, page.source.pieces()))
     if call.arrow:
         made = await asyncio.to_thread(lambda: arrow.slim(table(found.pieces, with_where=True)))
-        return Stream(made, wire.FetchAbout(ahead=found.ahead))
+        return ArrowStream(made, shapes.FetchAbout(ahead=found.ahead))
     return await written(
-        lambda: wire.Fetched(messages=found.messages(call.topic), ahead=found.ahead)
+        lambda: shapes.Fetched(messages=found.messages(call.topic), ahead=found.ahead)
     )
 
 
-async def commit(call: Call, body: wire.CommitIn) -> Assigned:
+async def commit(call: ApiCall, body: shapes.CommitIn) -> Assigned:
     offsets = tuple(sorted(offsets_in(body.offsets).items()))
     handle = await run(call.flows.find(call.topic))
     command = Commit(handle.number, call.group, call.member, offsets)
     return await run(call.flows.member(handle, command))
 
 
-async def leave(call: Call) -> None:
+async def leave(call: ApiCall) -> None:
     handle = await run(call.flows.find(call.topic))
     await run(call.flows.leave(handle, Leave(handle.number, call.group, call.member)))
 
@@ -118,7 +118,7 @@ def offsets_in(offsets: dict[int, int]) -> dict[int, int]:
 # -- dead letters ----------------------------------------------------------------------------------
 
 
-async def redrive(call: Call, body: wire.RedriveIn) -> wire.Count:
+async def redrive(call: ApiCall, body: shapes.RedriveIn) -> shapes.Count:
     _demand_read(call, body.where)
     demand = partial(call.principal.demand, "send")
     if body.to is not None:
@@ -132,10 +132,10 @@ async def redrive(call: Call, body: wire.RedriveIn) -> wire.Count:
             sql=sql,
         )  # fmt: skip
 
-    return wire.Count(count=await _moved(call, flow, body.where))
+    return shapes.Count(count=await _moved(call, flow, body.where))
 
 
-async def discard(call: Call, body: wire.DiscardIn) -> wire.Count:
+async def discard(call: ApiCall, body: shapes.DiscardIn) -> shapes.Count:
     _demand_read(call, body.where)
 
     def flow(sql: Sql | None) -> Flow[int]:
@@ -144,24 +144,24 @@ async def discard(call: Call, body: wire.DiscardIn) -> wire.Count:
             limit=body.limit, dry_run=body.dry_run, sql=sql,
         )  # fmt: skip
 
-    return wire.Count(count=await _moved(call, flow, body.where))
+    return shapes.Count(count=await _moved(call, flow, body.where))
 
 
-def _demand_read(call: Call, where: str | None) -> None:
+def _demand_read(call: ApiCall, where: str | None) -> None:
     """A condition reads messages: its errors quote them, and a count answers any question about them."""
     if where is not None:
         call.principal.demand("read", call.topic)
 
 
-async def _moved(call: Call, flow: Callable[[Sql | None], Flow[int]], where: str | None) -> int:
+async def _moved(call: ApiCall, flow: Callable[[Sql | None], Flow[int]], where: str | None) -> int:
     work = run(flow(None)) if where is None else call.context.questions.choose(flow)
     return await until_gone(call.request, work)
 
 
-async def choose(call: Call, body: wire.ChooseIn) -> wire.Chosen:
+async def choose(call: ApiCall, body: shapes.ChooseIn) -> shapes.ChosenOut:
     """A part of a redrive that the client drives: which messages its condition means."""
     _demand_read(call, body.where)
-    at = await checked(call, wire.read_cursor(body.cursor))
+    at = await checked(call, shapes.read_cursor(body.cursor))
 
     def flow(sql: Sql) -> Flow[tuple[list[Place], dict[int, int]]]:
         return moving.choose(
@@ -175,10 +175,12 @@ async def choose(call: Call, body: wire.ChooseIn) -> wire.Chosen:
             runs[-1] = (partition, runs[-1][1], offset + 1)
         else:
             runs.append((partition, offset, offset + 1))
-    return wire.Chosen(runs=runs, cursor=wire.write_cursor(wire.Cursor(at.topic, ahead, at.ends)))
+    return shapes.ChosenOut(
+        runs=runs, cursor=shapes.write_cursor(shapes.Cursor(at.topic, ahead, at.ends))
+    )
 
 
-async def move(call: Call, body: wire.MoveIn) -> wire.Count:
+async def move(call: ApiCall, body: shapes.MoveIn) -> shapes.Count:
     """One step of a redrive that the client drives."""
     flows = call.flows
     handle = await run(flows.find(call.topic))
@@ -188,9 +190,9 @@ async def move(call: Call, body: wire.MoveIn) -> wire.Count:
         arguments.whole(pick.partition, "partition", 0, limits.PARTITIONS_MAX)
     picks = tuple(Pick(pick.partition, tuple(ranges_in(pick.ranges))) for pick in body.picks)
     if body.action == "count":
-        return wire.Count(count=await run(flows.movable(call.topic, handle.number, picks)))
+        return shapes.Count(count=await run(flows.movable(call.topic, handle.number, picks)))
     if body.action == "discard":
-        return wire.Count(count=await run(flows.move(call.topic, Discard(handle.number, picks))))
+        return shapes.Count(count=await run(flows.move(call.topic, Discard(handle.number, picks))))
     demand = partial(call.principal.demand, "send")
     if body.to is not None:
         demand(body.to)
@@ -198,6 +200,6 @@ async def move(call: Call, body: wire.MoveIn) -> wire.Count:
     if target is None and not picks:
         number, positions, ends = await run(flows.read_start(call.topic))
         await run(flows.demand_origins(call.topic, number, positions, ends, demand))
-        return wire.Count(count=0)
+        return shapes.Count(count=0)
     command = Redrive(handle.number, picks, target)
-    return wire.Count(count=await run(flows.move(call.topic, command, demand)))
+    return shapes.Count(count=await run(flows.move(call.topic, command, demand)))

@@ -9,17 +9,17 @@ import pyarrow.compute as pc
 from quiver import limits
 from quiver.client.flows import untold
 from quiver.client.questions import ask
-from quiver.client.remote import wire
 from quiver.client.sql import Sql
 from quiver.client.steps import Flow
 from quiver.errors import InvalidRequest, LimitExceeded
 from quiver.model.topic import staged_for
-from quiver.server.api.endpoint import Call, Stream, written
+from quiver.server.api.endpoint import ApiCall, ArrowStream, written
 from quiver.server.auth import EVERY_TOPIC
 from quiver.server.requests import until_gone
+from quiver.wire import shapes
 
 
-class LedgerQuery(wire.Shape, frozen=True):
+class LedgerQuery(shapes.Shape, frozen=True):
     """Of which topic (or all), from when to when."""
 
     topic: str | None = None
@@ -27,16 +27,16 @@ class LedgerQuery(wire.Shape, frozen=True):
     end: str | None = None
 
 
-async def ledger(call: Call) -> Any:
+async def ledger(call: ApiCall) -> Any:
     query: LedgerQuery = call.query
     call.principal.demand("read", EVERY_TOPIC if query.topic is None else query.topic)
     reader = await call.queue.ledger_reader(query.topic, start=query.start, end=query.end)
     if call.arrow:
-        return Stream(reader)
+        return ArrowStream(reader)
     return await _written(lambda: _rows_of(reader))
 
 
-async def trace(call: Call) -> Any:
+async def trace(call: ApiCall) -> Any:
     """What happened in the topics that the principal may read; of others it learns nothing."""
     call.principal.demand_somewhere("read")
     message = call.name("message")
@@ -47,29 +47,29 @@ async def trace(call: Call) -> Any:
         raise untold(message)
     if len(readable) < len(topics):
         story = story.filter(pc.is_in(story["topic"], pa.array(readable, story["topic"].type)))
-    return Stream(story) if call.arrow else await _written(lambda: rows(story))
+    return ArrowStream(story) if call.arrow else await _written(lambda: rows(story))
 
 
-async def sql(call: Call, body: wire.Question) -> Any:
+async def sql(call: ApiCall, body: shapes.QuestionIn) -> Any:
     def question(sql: Sql) -> Flow[pa.Table]:
         return ask(call.flows, body.query, limits.SQL_ANSWER_BYTES_MAX, sql)
 
     answer = await until_gone(call.request, call.context.questions.answer(question))
     call.held.demand_room()  # questions wait for each other, and may all have been let in
-    return Stream(answer) if call.arrow else await _written(lambda: rows(answer))
+    return ArrowStream(answer) if call.arrow else await _written(lambda: rows(answer))
 
 
-async def _written(make: Callable[[], wire.Rows]) -> bytes:
+async def _written(make: Callable[[], shapes.Rows]) -> bytes:
     try:
         return await written(make)
     except (OverflowError, ValueError, TypeError) as error:
         raise InvalidRequest(
             f"the answer has a value that JSON cannot have ({error}); cast it to VARCHAR, or ask for "
-            f"Arrow with Accept: {wire.ARROW}"
+            f"Arrow with Accept: {shapes.ARROW}"
         ) from None
 
 
-def _rows_of(reader: pa.RecordBatchReader) -> wire.Rows:
+def _rows_of(reader: pa.RecordBatchReader) -> shapes.Rows:
     """The rows of a reader; too many are refused before they are all read."""
     batches, count = [], 0
     for batch in reader:
@@ -80,14 +80,14 @@ def _rows_of(reader: pa.RecordBatchReader) -> wire.Rows:
     return rows(pa.Table.from_batches(batches, reader.schema))
 
 
-def rows(table: pa.Table) -> wire.Rows:
+def rows(table: pa.Table) -> shapes.Rows:
     """A table as JSON has it; bytes are base64."""
     if table.num_rows > limits.API_ROWS_MAX or table.nbytes > limits.API_ROWS_BYTES_MAX:
         raise LimitExceeded(
             f"the answer has more than {limits.API_ROWS_MAX:,} rows or {limits.API_ROWS_BYTES_MAX:,} "
-            f"bytes; ask for less, or for Arrow with Accept: {wire.ARROW}"
+            f"bytes; ask for less, or for Arrow with Accept: {shapes.ARROW}"
         )
-    return wire.Rows(rows=_plain(table).to_pylist())
+    return shapes.Rows(rows=_plain(table).to_pylist())
 
 
 def _plain(table: pa.Table) -> pa.Table:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -19,6 +19,7 @@ from quiver.batches.output import Piece, table
 from quiver.batches.rows import Row, as_json, make_row
 from quiver.client import arguments
 from quiver.client.flows import (
+    Claims,
     StoredPage,
     deliveries,
     expired,
@@ -26,45 +27,46 @@ from quiver.client.flows import (
     records,
     sent_batch,
 )
-from quiver.client.remote import wire
-from quiver.client.results import AsyncDelivery, Lease, Record, Sent, SentBatch, Staged
+from quiver.client.results import AsyncDelivery, GrantedLease, Record, Sent, SentBatch
 from quiver.client.steps import Flow, Work, done
 from quiver.client.tasks import run
 from quiver.errors import InvalidRequest, Overloaded, TopicNotFound
-from quiver.model.commands import Producer, Settle
-from quiver.model.replies import Durability, Grant, ProducerOpened, Published, SentMany
+from quiver.model.commands import ProducerStamp
+from quiver.model.replies import Durability, Grant, ProducerOpened, Published, SentMany, Staged
+from quiver.model.settlement import Settlement
 from quiver.model.units import EPOCH
-from quiver.node.receipts import Receipt, tag, text, verify
+from quiver.node.receipts import tag, text
 from quiver.server.api import arrow
-from quiver.server.api.endpoint import Call, Stream, written
+from quiver.server.api.endpoint import ApiCall, ArrowStream, written
 from quiver.server.requests import demand_there, until_gone
-
-Owned: TypeAlias = dict[tuple[int, int], dict[tuple[int, int], list[tuple[int, int]]]]
+from quiver.wire import shapes
 
 # -- sending ---------------------------------------------------------------------------------------
 
 
-async def send(call: Call, body: wire.MessageIn) -> Sent:
-    key = call.request.headers.get(wire.IDEMPOTENCY_HEADER)
+async def send(call: ApiCall, body: shapes.MessageIn) -> Sent:
+    key = call.request.headers.get(shapes.IDEMPOTENCY_HEADER)
     if key is not None and body.dedup_id not in (None, key):
         raise InvalidRequest("Idempotency-Key and dedup_id say different things; give one of them")
     row = row_in(body, key)
     return await run(call.flows.send(call.topic, row, call.query.durability))
 
 
-async def send_batch(call: Call, body: wire.MessagesIn | None) -> SentBatch:
+async def send_batch(call: ApiCall, body: shapes.MessagesIn | None) -> SentBatch:
     flows, query = call.flows, call.query
     producer = None
     if query.producer is not None:
         for number in (query.epoch, query.sequence):
             arguments.whole(number, "epoch and sequence", 0, 2**62)
-        producer = Producer(arguments.name(query.producer, "producer"), query.epoch, query.sequence)
+        producer = ProducerStamp(
+            arguments.name(query.producer, "producer"), query.epoch, query.sequence
+        )
 
     batch = await _batch_of(call, body)
     return await run(_send_packed(call, batch, flows.given(query.durability), producer))
 
 
-async def _batch_of(call: Call, body: wire.MessagesIn | None) -> pa.RecordBatch:
+async def _batch_of(call: ApiCall, body: shapes.MessagesIn | None) -> pa.RecordBatch:
     """The messages of a request, made into a batch off the event loop if that takes long."""
 
     def made() -> pa.RecordBatch:
@@ -77,21 +79,19 @@ async def _batch_of(call: Call, body: wire.MessagesIn | None) -> pa.RecordBatch:
 
 
 def _send_packed(
-    call: Call, batch: pa.RecordBatch, durability: Durability, producer: Producer | None
+    call: ApiCall, batch: pa.RecordBatch, durability: Durability, producer: ProducerStamp | None
 ) -> Flow[SentBatch]:
     """Split and encode off the event loop, if that takes long."""
     flows = call.flows
 
     def submit() -> Flow[SentMany]:
         handle = yield from flows.handle(call.topic)
-        if batch.nbytes < limits.INLINE_BYTES_MAX:
-            ticket = flows.send_packed(handle, batch, durability, producer)
-        else:
-            ticket = yield from done(
-                Work(lambda: flows.send_packed(handle, batch, durability, producer))
-            )
-        reply = yield from done(ticket)
-        return reply
+        send = partial(
+            flows.broker.send_batch, handle, batch, producer=producer, sync=durability == "disk"
+        )
+        small = batch.nbytes < limits.INLINE_BYTES_MAX
+        ticket = send() if small else (yield from done(Work(send)))
+        return (yield from done(ticket))
 
     try:
         reply = yield from submit()
@@ -101,32 +101,32 @@ def _send_packed(
     return sent_batch(reply.answers[0], durability)
 
 
-async def open_producer(call: Call) -> ProducerOpened:
+async def open_producer(call: ApiCall) -> ProducerOpened:
     handle = await run(call.flows.handle(call.topic))
     return await run(call.flows.open_producer(handle, call.name("producer")))
 
 
-async def stage(call: Call, body: wire.MessagesIn | None) -> Staged:
+async def stage(call: ApiCall, body: shapes.MessagesIn | None) -> Staged:
     batch = await _batch_of(call, body)
     return await run(call.flows.stage_packed(call.topic, batch, call.principal.name))
 
 
-async def publish(call: Call, body: wire.PublishIn) -> Published:
+async def publish(call: ApiCall, body: shapes.PublishIn) -> Published:
     fields = body.staged, body.application, body.batch, body.run, call.principal.name
     return await run(call.flows.publish(call.topic, *fields))
 
 
-async def unstage(call: Call, body: wire.StagedIn) -> wire.Count:
+async def unstage(call: ApiCall, body: shapes.StagedIn) -> shapes.Count:
     flow = call.flows.unstage(call.topic, body.staged, call.principal.name)
-    return wire.Count(count=await run(flow))
+    return shapes.Count(count=await run(flow))
 
 
-async def published(call: Call) -> wire.ApplicationOut:
+async def published(call: ApiCall) -> shapes.ApplicationOut:
     found = await run(call.flows.published(call.topic, call.name("application")))
-    return wire.ApplicationOut(batch=found)
+    return shapes.ApplicationOut(batch=found)
 
 
-def row_in(message: wire.MessageIn, dedup_id: str | None = None) -> Row:
+def row_in(message: shapes.MessageIn, dedup_id: str | None = None) -> Row:
     """The checked row of a message in JSON."""
     if (message.body is UNSET) == (message.base64 is UNSET):
         raise InvalidRequest(
@@ -161,7 +161,7 @@ def _written(body: bytes) -> str | bytes:
 # -- receiving -------------------------------------------------------------------------------------
 
 
-async def receive(call: Call, body: wire.ReceiveIn) -> Any:
+async def receive(call: ApiCall, body: shapes.ReceiveIn) -> Any:
     if not call.arrow:
         _few(body.max_messages, "messages", "ask for fewer, or for Arrow with Accept")
     flow = call.flows.receive(
@@ -185,26 +185,26 @@ async def receive(call: Call, body: wire.ReceiveIn) -> Any:
     return answer
 
 
-async def _received(call: Call, grant: Grant, lease: Lease) -> Any:
+async def _received(call: ApiCall, grant: Grant, lease: GrantedLease) -> Any:
     now_ms = call.flows.now_ms()
     for piece in grant.received.slices:
         call.context.metrics.age(call.topic, (now_ms - piece.created_ms) / 1000, piece.count)
     if not call.arrow:
 
-        def received() -> wire.Received:
+        def received() -> shapes.ReceivedMessages:
             found = deliveries(AsyncDelivery, _no_settling, grant, lease)
-            return wire.Received(messages=[message_out(item) for item in found])
+            return shapes.ReceivedMessages(messages=[message_out(item) for item in found])
 
         return await written(received)
 
-    def made() -> Stream:
+    def made() -> ArrowStream:
         pieces = list(grant.source.readable(some=True))
-        about = wire.LeaseAbout(
+        about = shapes.LeaseAbout(
             group=lease.group, topic_number=lease.topic_number, group_number=lease.group_number,
             epoch=lease.epoch, deadline_ms=lease.deadline_ms, settled=lease.settled,
             tag=lease.tag, reserved=sum(part.count for _, _, part in pieces if part.reserved),
         )  # fmt: skip
-        return Stream(arrow.slim(table(pieces, with_where=True)), about)
+        return ArrowStream(arrow.slim(table(pieces, with_where=True)), about)
 
     return await asyncio.to_thread(made)
 
@@ -213,7 +213,7 @@ def _no_settling(*_: Any, **__: Any) -> None:
     raise AssertionError("a node's consumers settle by receipts")
 
 
-def message_out(item: Record) -> wire.MessageOut:
+def message_out(item: Record) -> shapes.MessageOut:
     """A message as JSON has it."""
     text: str | None
     try:
@@ -221,7 +221,7 @@ def message_out(item: Record) -> wire.MessageOut:
     except UnicodeDecodeError:
         text = None
     origin = item.origin
-    return wire.MessageOut(
+    return shapes.MessageOut(
         id=item.id,
         partition=item.partition,
         offset=item.offset,
@@ -232,7 +232,7 @@ def message_out(item: Record) -> wire.MessageOut:
         headers=dict(item.headers),
         priority=item.priority,
         **_lease_of(item),
-        origin=None if origin is None else wire.OriginOut(
+        origin=None if origin is None else shapes.OriginOut(
             topic=origin.topic, partition=origin.partition, offset=origin.offset,
             group=origin.group, attempts=origin.attempts, reason=origin.reason,
             time=(EPOCH + timedelta(milliseconds=origin.time_ms)).isoformat(),
@@ -255,32 +255,33 @@ def _lease_of(item: Record) -> dict[str, Any]:
 # -- settling --------------------------------------------------------------------------------------
 
 
-async def settle(call: Call, body: wire.SettlePart) -> wire.SettledOut:
-    commands = await _settles(call, [body])
-    await _demand(call, commands)
+async def settle(call: ApiCall, body: shapes.SettlePart) -> shapes.SettledOut:
+    settlements = await _settles(call, [body])
+    await _demand(call, settlements)
     begun_ms = call.flows.now_ms()  # the log's entries are not before it
-    refused = await run(call.flows.settle_all(commands))
-    total = sum(end - start for one in commands for held in one.held for start, end in held.ranges)
+    refused, _ = await run(call.flows.settle_all(settlements))
+    held = [held for one in settlements for held in one.command.held]
+    total = sum(end - start for one in held for start, end in one.ranges)
     if refused:
-        secret = call.flows.secret
+        secret = call.context.broker.secret
         texts = [text(one, tag(one.topic, one.group, one.epoch, secret)) for one in refused]
         raise expired(texts, len(texts), total)
     lease_ms = lease_of(body.action, body.lease)
     if lease_ms is None:
-        return wire.SettledOut(count=total)
-    return wire.SettledOut(count=total, deadline_ms=begun_ms + lease_ms)
+        return shapes.SettledOut(count=total)
+    return shapes.SettledOut(count=total, deadline_ms=begun_ms + lease_ms)
 
 
-async def transact(call: Call, body: wire.TransactionIn) -> list[SentBatch]:
-    commands = await _settles(call, body.settle)
-    await _demand(call, commands)
+async def transact(call: ApiCall, body: shapes.TransactionIn) -> list[SentBatch]:
+    settlements = await _settles(call, body.settle)
+    await _demand(call, settlements)
     for part in body.send:
         call.principal.demand("send", arguments.name(part.topic, "topic"))
     sends = await asyncio.to_thread(lambda: [(p.topic, _batch(call, p)) for p in body.send])
-    return await run(call.flows.transact(commands, sends))
+    return await run(call.flows.transact(settlements, sends))
 
 
-def _batch(call: Call, part: wire.SendPart) -> Any:
+def _batch(call: ApiCall, part: shapes.SendPart) -> Any:
     if part.arrow is None:
         return [row_in(message) for message in part.messages]
     if part.messages:
@@ -292,19 +293,23 @@ def _batch(call: Call, part: wire.SendPart) -> Any:
     return arrow.read_batch(data, call.flows.now_ms())
 
 
-async def _demand(call: Call, commands: list[Settle]) -> None:
+async def _demand(call: ApiCall, settlements: list[Settlement]) -> None:
     """The receipts say which topics it is about."""
-    for topic in await run(call.flows.names_of({one.topic: None for one in commands})):
+    numbers = {one.command.topic: None for one in settlements}
+    for topic in await run(call.flows.names_of(numbers)):
         call.principal.demand("receive", topic)
 
 
-async def _settles(call: Call, parts: list[wire.SettlePart]) -> list[Settle]:
+async def _settles(call: ApiCall, parts: list[shapes.SettlePart]) -> list[Settlement]:
+    """What was asked for, about leases that were given out here: nobody learns anything of others."""
     count = sum(len(part.receipts) for part in parts)
     _few(count, "receipts", "settle in several requests, or ranges of a lease that came as Arrow:")
     pieces = count + sum(len(held.ranges) for part in parts for held in part.held)
 
-    def made() -> list[Settle]:
-        return [command for part in parts for command in settles(call, part)]
+    def made() -> list[Settlement]:
+        found = [settlement for part in parts for settlement in settles(part)]
+        call.context.broker.verify(found)
+        return found
 
     return made() if pieces < limits.INLINE_ROWS_MAX else await asyncio.to_thread(made)
 
@@ -313,28 +318,18 @@ def _few(count: int, what: str, instead: str) -> None:
     if count > limits.API_ROWS_MAX:
         raise InvalidRequest(
             f"JSON may have {limits.API_ROWS_MAX:,} {what} at once, not {count:,}; {instead} "
-            f"{wire.ARROW}"
+            f"{shapes.ARROW}"
         )
 
 
-def settles(call: Call, part: wire.SettlePart) -> list[Settle]:
-    """The commands that settle these receipts and ranges, one for each topic and group."""
-    secret = call.flows.secret
-    found: Owned = {}
+def settles(part: shapes.SettlePart) -> list[Settlement]:
+    """What settles these receipts and ranges, one for each topic and group."""
+    claims = Claims()
     for one in part.receipts:
-        receipt = verify(one, secret)
-        _add(found, receipt, [(receipt.offset, receipt.offset + 1)])
+        claims.add_receipt(one)
     for held in part.held:
-        _add(found, verify(held.receipt, secret), ranges_in(held.ranges))
-    return [
-        call.flows.settle_command(part.action, owner, ranges, part.delay, part.lease, part.reason)
-        for owner, ranges in found.items()
-    ]
-
-
-def _add(found: Owned, of: Receipt, ranges: list[tuple[int, int]]) -> None:
-    of_group = found.setdefault((of.topic, of.group), {})
-    of_group.setdefault((of.partition, of.epoch), []).extend(ranges)
+        claims.add_receipt(held.receipt, ranges_in(held.ranges))
+    return claims.settlements(part.action, part.delay, part.lease, part.reason)
 
 
 def ranges_in(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -349,31 +344,31 @@ def ranges_in(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
 # -- reading ---------------------------------------------------------------------------------------
 
 
-async def read(call: Call, body: wire.ReadIn) -> Any:
+async def read(call: ApiCall, body: shapes.ReadIn) -> Any:
     flows = call.flows
     most = limits.PAGE_MESSAGES_MAX if call.arrow else limits.API_ROWS_MAX
     limit = min(100, most) if body.limit is None else arguments.whole(body.limit, "limit", 0, most)
     if body.cursor is not None:
-        cursor = await checked(call, wire.read_cursor(body.cursor))
+        cursor = await checked(call, shapes.read_cursor(body.cursor))
     else:
         start = flows.read_start(call.topic, body.start, body.offset, body.end, body.partition)
-        cursor = wire.Cursor(*await run(start))
+        cursor = shapes.Cursor(*await run(start))
     async with call.making():
         return await _read(call, cursor, limit, pending=body.pending)
 
 
-async def _read(call: Call, cursor: wire.Cursor, limit: int, *, pending: bool) -> Any:
+async def _read(call: ApiCall, cursor: shapes.Cursor, limit: int, *, pending: bool) -> Any:
     found = await run(_page(call, cursor, limit, pending=pending))
-    cursor = wire.Cursor(cursor.topic, {**cursor.positions, **found.ahead}, cursor.ends)
-    text = wire.write_cursor(cursor)
+    cursor = shapes.Cursor(cursor.topic, {**cursor.positions, **found.ahead}, cursor.ends)
+    text = shapes.write_cursor(cursor)
     if call.arrow:
         made = await asyncio.to_thread(lambda: arrow.slim(table(found.pieces, with_where=True)))
-        return Stream(made, wire.PageAbout(cursor=text))
+        return ArrowStream(made, shapes.PageAbout(cursor=text))
     more = text if cursor.more else None
-    return await written(lambda: wire.ReadOut(messages=found.messages(call.topic), cursor=more))
+    return await written(lambda: shapes.ReadOut(messages=found.messages(call.topic), cursor=more))
 
 
-async def checked(call: Call, cursor: wire.Cursor) -> wire.Cursor:
+async def checked(call: ApiCall, cursor: shapes.Cursor) -> shapes.Cursor:
     """A cursor from outside, of the topic that is meant."""
     topic = await run(call.flows.find(call.topic))
     if cursor.topic != topic.number or any(p >= topic.policy.partitions for p in cursor.positions):
@@ -381,7 +376,7 @@ async def checked(call: Call, cursor: wire.Cursor) -> wire.Cursor:
     return cursor
 
 
-def _page(call: Call, cursor: wire.Cursor, limit: int, *, pending: bool) -> Flow["Some"]:
+def _page(call: ApiCall, cursor: shapes.Cursor, limit: int, *, pending: bool) -> Flow["Some"]:
     if not limit or not cursor.more:
         return Some([], {})
     page = yield from call.flows.read_page(
@@ -398,7 +393,7 @@ class Some:
     pieces: list[Piece]
     ahead: dict[int, int]
 
-    def messages(self, topic: str) -> list[wire.MessageOut]:
+    def messages(self, topic: str) -> list[shapes.MessageOut]:
         """As JSON has them."""
         return [message_out(record) for record in records(topic, self.pieces)]
 

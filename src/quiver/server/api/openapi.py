@@ -6,8 +6,8 @@ from typing import Any, Final
 import msgspec
 
 import quiver
-from quiver.client.remote import wire
 from quiver.server.api.endpoint import Endpoint
+from quiver.wire import shapes
 
 REFERENCE: Final = "#/components/schemas/{name}"
 PROBLEM: Final = "application/problem+json"
@@ -15,7 +15,7 @@ PROBLEM: Final = "application/problem+json"
 
 def describe(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     """The whole description."""
-    kinds: list[Any] = [wire.Problem]
+    kinds: list[Any] = [shapes.Problem]
     for endpoint in endpoints:
         kinds += [kind for kind in (endpoint.body, endpoint.answer, endpoint.query) if kind]
     made = msgspec.json.schema_components(kinds, ref_template=REFERENCE)
@@ -58,7 +58,7 @@ def _operation(
             "200" if endpoint.answer else "204": _answer(endpoint, schemas),
             "default": {
                 "description": "An error",
-                "content": {PROBLEM: {"schema": schemas[id(wire.Problem)]}},
+                "content": {PROBLEM: {"schema": schemas[id(shapes.Problem)]}},
             },
         },
     }
@@ -71,7 +71,7 @@ def _operation(
     if endpoint.name == "send":
         made["parameters"].append(
             {
-                "name": wire.IDEMPOTENCY_HEADER,
+                "name": shapes.IDEMPOTENCY_HEADER,
                 "in": "header",
                 "required": False,
                 "schema": {"type": "string"},
@@ -79,9 +79,9 @@ def _operation(
             }
         )
     if endpoint.body is not None:
-        content = {wire.JSON: {"schema": schemas[id(endpoint.body)]}}
+        content = {shapes.JSON: {"schema": schemas[id(endpoint.body)]}}
         if endpoint.arrow_in:
-            content[wire.ARROW] = {"schema": {"type": "string", "format": "binary"}}
+            content[shapes.ARROW] = {"schema": {"type": "string", "format": "binary"}}
         made["requestBody"] = {"required": False, "content": content}
     return made
 
@@ -89,9 +89,9 @@ def _operation(
 def _answer(endpoint: Endpoint, schemas: dict[int, Any]) -> dict[str, Any]:
     if endpoint.answer is None:
         return {"description": "Done"}
-    content = {wire.JSON: {"schema": schemas[id(endpoint.answer)]}}
+    content = {shapes.JSON: {"schema": schemas[id(endpoint.answer)]}}
     if endpoint.arrow_out:
-        content[wire.ARROW] = {"schema": {"type": "string", "format": "binary"}}
+        content[shapes.ARROW] = {"schema": {"type": "string", "format": "binary"}}
     return {"description": "Done", "content": content}
 
 

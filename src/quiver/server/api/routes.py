@@ -14,7 +14,6 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import BaseRoute, Route
 
 from quiver import limits, notices
-from quiver.client.remote import wire
 from quiver.errors import (
     InvalidRequest,
     QuiverError,
@@ -24,7 +23,7 @@ from quiver.errors import (
 )
 from quiver.notices import Notice
 from quiver.server.api import arrow
-from quiver.server.api.endpoint import Call, Endpoint, Stream
+from quiver.server.api.endpoint import ApiCall, ArrowStream, Endpoint
 from quiver.server.api.openapi import describe
 from quiver.server.api.table import ENDPOINTS
 from quiver.server.auth import EVERY_TOPIC
@@ -32,6 +31,7 @@ from quiver.server.body import read_body
 from quiver.server.context import Context
 from quiver.server.problems import problem
 from quiver.server.requests import DOOR
+from quiver.wire import shapes
 
 T = TypeVar("T")
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
@@ -42,7 +42,7 @@ def routes(context: Context) -> list[BaseRoute]:
     description = msgspec.json.encode(describe(ENDPOINTS))
 
     async def openapi(request: Request) -> Response:
-        return Response(description, media_type=wire.JSON)
+        return Response(description, media_type=shapes.JSON)
 
     return [
         Route("/openapi.json", openapi, methods=["GET"]),
@@ -61,7 +61,7 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
         with notices.collected() as warned:
             try:
                 call, body = await _understood(endpoint, context, request)
-                if isinstance(body, wire.SettlePart):  # acks have figures of their own
+                if isinstance(body, shapes.SettlePart):  # acks have figures of their own
                     operation = body.action
                 given = () if endpoint.body is None else (body,)
                 answer = await _answered(call, endpoint, await endpoint.handle(call, *given))
@@ -70,9 +70,9 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
                 if isinstance(error, StorageFailed):
                     raise  # the whole node must know
                 answer = _problem(error)
-        answer.headers[wire.TIME_HEADER] = str(context.flows.now_ms())
+        answer.headers[shapes.TIME_HEADER] = str(context.flows.now_ms())
         if warned:
-            answer.headers[wire.WARNINGS_HEADER] = _warnings(warned)
+            answer.headers[shapes.WARNINGS_HEADER] = _warnings(warned)
         seconds = time.perf_counter() - started
         context.metrics.request("api", operation, code, seconds)
         return answer
@@ -80,28 +80,30 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
     return handle
 
 
-async def _understood(endpoint: Endpoint, context: Context, request: Request) -> tuple[Call, Any]:
+async def _understood(
+    endpoint: Endpoint, context: Context, request: Request
+) -> tuple[ApiCall, Any]:
     """The request, checked as far as can be without knowing what it is about."""
     principal = context.guard.by_token(request.scope)
     if endpoint.verb is not None:
         principal.demand(endpoint.verb, request.path_params.get("topic", EVERY_TOPIC))
     if endpoint.somewhere:
         principal.demand_somewhere(*endpoint.somewhere)
-    call = Call(request, context, principal)
+    call = ApiCall(request, context, principal)
     if endpoint.large:
         call.held.demand_room()
-    call.arrow = endpoint.arrow_out and wire.ARROW in request.headers.get("accept", "")
+    call.arrow = endpoint.arrow_out and shapes.ARROW in request.headers.get("accept", "")
     if endpoint.query is not None:
         call.query = _query(request, endpoint.query)
     if endpoint.body is None:
         await read_body(request, 0)
         return call, None
-    kind = request.headers.get("content-type", wire.JSON).partition(";")[0].strip().lower()
-    if endpoint.arrow_in and kind == wire.ARROW:
+    kind = request.headers.get("content-type", shapes.JSON).partition(";")[0].strip().lower()
+    if endpoint.arrow_in and kind == shapes.ARROW:
         call.data = await read_body(request, limits.API_ARROW_BYTES_MAX)
         return call, None
-    if kind != wire.JSON:
-        raise InvalidRequest(f"Content-Type must be {wire.JSON}, not {kind[:80]!r}")
+    if kind != shapes.JSON:
+        raise InvalidRequest(f"Content-Type must be {shapes.JSON}, not {kind[:80]!r}")
     data = await read_body(request, endpoint.arrow_limit or endpoint.limit)
     if len(data) > limits.INLINE_BYTES_MAX:
         return call, await asyncio.to_thread(_read, data, endpoint)
@@ -111,7 +113,7 @@ async def _understood(endpoint: Endpoint, context: Context, request: Request) ->
 def _read(data: bytes, endpoint: Endpoint) -> Any:
     if len(data) > endpoint.limit:
         arrow.demand_little_else(data, endpoint.limit)
-    return wire.read_json(data, endpoint.body)
+    return shapes.read_json(data, endpoint.body)
 
 
 def _query(request: Request, kind: type[T]) -> T:
@@ -124,27 +126,27 @@ def _query(request: Request, kind: type[T]) -> T:
         raise InvalidRequest(f"a parameter is not as it should be: {error}") from None
 
 
-async def _answered(call: Call, endpoint: Endpoint, answer: Any) -> Response:
+async def _answered(call: ApiCall, endpoint: Endpoint, answer: Any) -> Response:
     if answer is None:
         return Response(status_code=204)
-    if isinstance(answer, Stream):
+    if isinstance(answer, ArrowStream):
         if isinstance(answer.tables, pa.Table):
             call.held.note(answer.tables.nbytes)
         return await _streamed(call, answer)
     body = answer if isinstance(answer, bytes) else msgspec.json.encode(answer)
     call.held.note(len(body))
-    return await _compressed(call.request, body, wire.JSON)
+    return await _compressed(call.request, body, shapes.JSON)
 
 
-async def _streamed(call: Call, answer: Stream) -> Response:
+async def _streamed(call: ApiCall, answer: ArrowStream) -> Response:
     tables, schema = answer.tables, answer.schema
     if not isinstance(tables, pa.Table):
-        return StreamingResponse(arrow.pieces(tables, schema), media_type=wire.ARROW)
+        return StreamingResponse(arrow.pieces(tables, schema), media_type=shapes.ARROW)
     if tables.nbytes < limits.INLINE_BYTES_MAX:
         body = arrow.whole(tables, schema)
     else:
         body = await asyncio.to_thread(arrow.whole, tables, schema)
-    return await _compressed(call.request, body, wire.ARROW)
+    return await _compressed(call.request, body, shapes.ARROW)
 
 
 async def _compressed(request: Request, body: bytes | memoryview, media_type: str) -> Response:
@@ -169,7 +171,7 @@ def _problem(error: QuiverError) -> Response:
 
 
 def _warnings(warned: list[Notice]) -> str:
-    """As many as a header can carry, and the first in any case; as `wire.Warned` has them."""
+    """As many as a header can carry, and the first in any case; as `shapes.WarningOut` has them."""
     told: list[dict[str, Any]] = []
     for notice in warned:
         said = [*told, _warning(notice)]

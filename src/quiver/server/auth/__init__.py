@@ -6,7 +6,7 @@ notices that a file has changed.
 """
 
 from quiver.server.auth.access import FILE_NAME as ACCESS_FILE
-from quiver.server.auth.guard import PRINCIPAL, Guard
+from quiver.server.auth.guard import PRINCIPAL, Guard, Standing
 from quiver.server.auth.principal import ANYBODY, EVERY_TOPIC, VERBS, Principal, Verb
 from quiver.server.auth.tls import Certificate, Tls
 from quiver.server.auth.watch import Watch
@@ -20,6 +20,7 @@ __all__ = [
     "Certificate",
     "Guard",
     "Principal",
+    "Standing",
     "Tls",
     "Verb",
     "Watch",

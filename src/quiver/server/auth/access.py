@@ -66,7 +66,7 @@ class Key(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
         return f"Key({self.id})"
 
 
-class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+class AccessEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """What the file says of one principal."""
 
     allow: tuple[str, ...] = ()
@@ -89,7 +89,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaul
 class Access(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The whole file."""
 
-    principals: dict[str, Entry] = {}
+    principals: dict[str, AccessEntry] = {}
 
     def check(self) -> None:
         """Refuse what types cannot: names, rules, bounds, an id that two have."""
@@ -191,7 +191,7 @@ def save(path: Path, access: Access) -> None:
 
 
 @contextmanager
-def changing(path: Path) -> Iterator[dict[str, Entry]]:
+def changing(path: Path) -> Iterator[dict[str, AccessEntry]]:
     """The principals of the file, to be changed in this block and saved after it, by one at a time."""
     system.demand_supported()
     path.parent.mkdir(parents=True, exist_ok=True)

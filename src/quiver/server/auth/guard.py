@@ -2,6 +2,7 @@
 
 import hmac
 import logging
+import re
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -10,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from quiver.errors import InvalidRequest, Unauthenticated
-from quiver.limits import AUTHORIZATION_BYTES_MAX, REFUSALS_LOG_SECONDS
+from quiver.limits import AUTHORIZATION_BYTES_MAX, REFUSALS_LOG_SECONDS, RIGHTS_KNOWN_MAX
 from quiver.server import logs
 from quiver.server.auth import access, sigv4
-from quiver.server.auth.principal import ANYBODY, Principal
+from quiver.server.auth.principal import ANYBODY, Principal, Verb
 from quiver.server.auth.quotas import Meter
 from quiver.server.auth.sigv4 import Claim
 from quiver.storage.files import translated
@@ -121,7 +122,36 @@ class Guard:
             credential = self._token_of(scope, roll)
         return self._admit(credential, scope)
 
+    def standing(self, scope: "Scope") -> "Standing":
+        """Who has opened a connection with this request: to be asked again for all that comes on it.
+
+        The request does nothing by itself, so it is not counted.
+        """
+        if self._roll is None:
+            return Standing(self, None)
+        with self._refusals:
+            shown = Shown.of(self._token_in(scope))
+            self.shown_by(shown)
+        return Standing(self, shown)
+
+    def authenticated(self, token: str) -> "Standing":
+        """Who goes on with another token on a connection."""
+        if self._roll is None:
+            return Standing(self, None)
+        shape = access.TOKEN.fullmatch(token[:AUTHORIZATION_BYTES_MAX])
+        with self._refusals:
+            if shape is None:
+                raise Unauthenticated(
+                    "that is no token as `quiver access token` gives it", sigv4.INCOMPLETE
+                )
+            shown = Shown.of(shape)
+            self.shown_by(shown)
+        return Standing(self, shown)
+
     def _token_of(self, scope: "Scope", roll: Roll) -> Credential:
+        return self._known(Shown.of(self._token_in(scope)), roll)
+
+    def _token_in(self, scope: "Scope") -> re.Match[str]:
         given = [value for name, value in scope["headers"] if name.lower() == b"authorization"]
         if not given:
             raise Unauthenticated(
@@ -135,12 +165,33 @@ class Guard:
                 "`quiver access token` gives it",
                 sigv4.INCOMPLETE,
             )
-        credential = roll.tokens.get(shape[1])
+        return shape
+
+    def _known(self, shown: "Shown", roll: Roll) -> Credential:
+        credential = roll.tokens.get(shown.id)
         expected = credential.secret if credential is not None else ""
-        right = hmac.compare_digest(access.token_hash(shape[0]), expected)
+        right = hmac.compare_digest(shown.hash, expected)
         if credential is None or not right:
             raise Unauthenticated("nobody here has this token", sigv4.UNKNOWN_KEY)
         return self._current(credential, "token")
+
+    @property
+    def roll(self) -> Roll | None:
+        """Everybody who is known just now; another object when that has changed."""
+        return self._roll
+
+    def shown_by(self, shown: "Shown | None") -> Credential | None:
+        """The credential of who has shown a token before; None where everybody may all."""
+        roll = self._roll
+        if roll is None:
+            return None
+        if shown is None:
+            raise Unauthenticated("this node wants a token by now: connect again with one")
+        return self._known(shown, roll)
+
+    def demand_current(self, credential: Credential) -> None:
+        """Refuse a token whose time is up."""
+        self._current(credential, "token")
 
     def claim(self, scope: "Scope") -> "Signed":
         """What can be said of a signed request before its body is there: most strangers end here."""
@@ -175,6 +226,64 @@ class Guard:
         principal.meter.admit(principal.name)
         scope[PRINCIPAL] = principal
         return principal
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A token that was shown: enough to know it again in another access file."""
+
+    id: str
+    hash: str = field(repr=False)
+
+    @classmethod
+    def of(cls, shape: re.Match[str]) -> "Shown":
+        return cls(shape[1], access.token_hash(shape[0]))
+
+
+class Standing:
+    """Who asks on a connection. It is found out anew whenever the access file has changed."""
+
+    __slots__ = ("_credential", "_guard", "_may", "_roll", "_shown")
+
+    def __init__(self, guard: Guard, shown: Shown | None) -> None:
+        self._guard = guard
+        self._shown = shown
+        self._roll: Roll | None = None
+        self._credential: Credential | None = None
+        self._may: set[tuple[Verb, str]] = set()  # what was asked before, and is allowed
+
+    def admit(self) -> Principal:
+        """As `principal`, and this counts as a request."""
+        principal = self.principal()
+        principal.meter.admit(principal.name)
+        return principal
+
+    def principal(self) -> Principal:
+        """Who asks now; `Unauthenticated` if that is nobody any more."""
+        guard = self._guard
+        if guard.roll is not self._roll:
+            self._may.clear()
+            self._credential = None
+            self._credential = guard.shown_by(self._shown)
+            self._roll = guard.roll
+        credential = self._credential
+        if credential is None:
+            return ANYBODY
+        guard.demand_current(credential)
+        return credential.principal
+
+    def has_shown(self, verb: Verb, topic: str) -> bool:
+        """Whether it was found out already that the principal of just now may do that."""
+        return (verb, topic) in self._may
+
+    def demand(self, principal: Principal, verb: Verb, topic: str) -> None:
+        """As the principal, who is the one of just now; but what is allowed is found out once."""
+        if (verb, topic) in self._may:
+            return
+        principal.demand(verb, topic)
+        if len(self._may) >= RIGHTS_KNOWN_MAX:
+            self._may.clear()
+        self._may.add((verb, topic))
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,6 +98,14 @@ class Principal:
         allowed = [rule for rule in self.allow if verb in rule.verbs]
         return not all(any(rule.within(other) for other in denied) for rule in allowed)
 
+    def demand_seen(self, topic: str) -> None:
+        """Refuse with `Forbidden` who may do nothing on the topic."""
+        if not self.sees(topic):
+            raise Forbidden(
+                f"{self.name} may do nothing on topic {topic[:NAME_CHARS_MAX]!r}: no rule allows it, or "
+                "one denies it. Rules are in the node's access file"
+            )
+
     def sees(self, topic: str) -> bool:
         """Whether it may know that there is such a topic: if anything is allowed on it."""
         return any(

@@ -18,7 +18,7 @@ LENGTHS: Final = struct.Struct("<II")
 T = TypeVar("T")
 
 
-class Request(msgspec.Struct, frozen=True, array_like=True):
+class SqlRequest(msgspec.Struct, frozen=True, array_like=True):
     """A call of `Sql`: a method, and its arguments besides a table, which is always the last one."""
 
     method: str
@@ -37,7 +37,7 @@ class TooLarge(Exception):  # a fact, as all errors here
     """A frame has more bytes than the other side takes."""
 
 
-def write(to: socket.socket, head: Request | Reply, table: pa.Table | None = None) -> None:
+def write(to: socket.socket, head: SqlRequest | Reply, table: pa.Table | None = None) -> None:
     """Send a frame."""
     data = msgspec.msgpack.encode(head)
     body = _stream(table) if table is not None else memoryview(b"")

@@ -95,7 +95,7 @@ class SqlProcess:
         """What a method of the evaluator there returns or raises."""
         with self._busy:
             try:
-                frames.write(self._channel, frames.Request(method, list(arguments)), table)
+                frames.write(self._channel, frames.SqlRequest(method, list(arguments)), table)
             except OSError:
                 raise self._why() from None
             reply, answer = self._read()

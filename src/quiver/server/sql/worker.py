@@ -72,7 +72,7 @@ def serve(channel: socket.socket) -> None:
     frames.write(channel, frames.Reply())  # it has begun
     while True:
         try:
-            request, table = frames.read(channel, frames.Request, limits.SQL_REQUEST_BYTES_MAX)
+            request, table = frames.read(channel, frames.SqlRequest, limits.SQL_REQUEST_BYTES_MAX)
         except EOFError:
             return
         frames.write(channel, *reply(evaluator, request, table))
@@ -80,7 +80,7 @@ def serve(channel: socket.socket) -> None:
 
 
 def reply(
-    evaluator: Evaluator, request: frames.Request, table: pa.Table | None
+    evaluator: Evaluator, request: frames.SqlRequest, table: pa.Table | None
 ) -> tuple[frames.Reply, pa.Table | None]:
     """What a call returns or raises. Of what nobody has foreseen only the kind of error is told."""
     try:
@@ -98,7 +98,7 @@ def reply(
     return frames.Reply(found), None
 
 
-def called(evaluator: Evaluator, request: frames.Request, table: pa.Table | None) -> Any:
+def called(evaluator: Evaluator, request: frames.SqlRequest, table: pa.Table | None) -> Any:
     """Do one call."""
     if request.method not in METHODS:
         raise InvalidRequest(f"there is no method {request.method!r}")

@@ -5,7 +5,7 @@ from typing import Any, Final, TypeVar
 
 from quiver.server.sqs import shapes
 from quiver.server.sqs.faults import Fault, missing
-from quiver.server.sqs.service import Call
+from quiver.server.sqs.service import SqsCall
 from quiver.server.sqs.shapes import Output
 
 ENTRY_ID: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -43,7 +43,7 @@ class Results:
         }
 
 
-def entries_of(call: Call, entries: list[E] | None, kind: str) -> dict[str, E]:
+def entries_of(call: SqsCall, entries: list[E] | None, kind: str) -> dict[str, E]:
     """The entries of a batch by their ids."""
     if not entries:
         raise Fault("EmptyBatchRequest", f"There should be at least one {kind} in the request.")

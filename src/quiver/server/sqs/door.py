@@ -24,7 +24,7 @@ from quiver.server.context import Context
 from quiver.server.requests import AMAZON_ID, DOOR, REQUEST_ID, by_browser, header
 from quiver.server.sqs import faults, manage, moves, query, receiving, sending, settling
 from quiver.server.sqs.faults import Fault
-from quiver.server.sqs.service import Call, Service
+from quiver.server.sqs.service import SqsCall, SqsService
 from quiver.server.sqs.shapes import INPUTS, Output
 
 TARGET: Final = b"AmazonSQS."
@@ -37,7 +37,7 @@ NOT_ON_QUEUES: Final = ("CreateQueue", "ListQueues")  # which have no queue to b
 READING: Final = ("Get", "List")  # how actions begin that change nothing
 
 T = TypeVar("T")
-Action = Callable[[Call, Any], Awaitable[Output | None]]
+Action = Callable[[SqsCall, Any], Awaitable[Output | None]]
 
 ACTIONS: Final[dict[str, Action]] = {
     "AddPermission": manage.add_permission,
@@ -69,7 +69,7 @@ _encoder: Final = msgspec.json.Encoder()
 
 
 @dataclass(slots=True)
-class Answer:
+class SqsAnswer:
     """What goes back."""
 
     status: int
@@ -84,7 +84,7 @@ class Door:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._service = Service(context)
+        self._service = SqsService(context)
         bounds = context.config.sqs
         self._body_max = max(limits.SQS_REQUEST_BYTES_MAX, 6 * bounds.message_bytes)
 
@@ -120,7 +120,7 @@ class Door:
 class Exchange:
     """One request, and the protocol it is in."""
 
-    def __init__(self, service: Service, request: Request, request_id: str) -> None:
+    def __init__(self, service: SqsService, request: Request, request_id: str) -> None:
         self._service = service
         self.request = request
         self.request_id = request_id
@@ -163,7 +163,7 @@ class Exchange:
         if by_browser(self.request.scope):
             raise Fault("AccessDeniedException", "A browser may not change anything by GET.")
 
-    async def answer(self, body: bytes, principal: Any) -> Answer:
+    async def answer(self, body: bytes, principal: Any) -> SqsAnswer:
         """Do it."""
         call = self._call(principal)
         if self._target is not None:
@@ -175,19 +175,21 @@ class Exchange:
                     "SerializationException", f"The request cannot be read: {error}"
                 ) from None
             output = await ACTIONS[self.action](call, request)
-            return Answer(200, JSON, b"" if output is None else _encoder.encode(output))
+            return SqsAnswer(200, JSON, b"" if output is None else _encoder.encode(output))
         output = await ACTIONS[self.action](call, query.decode(self.action, self._fields))
         if self._wants_json:
-            return Answer(200, PLAIN_JSON, query.json_answer(self.action, output, self.request_id))
-        return Answer(200, XML, query.answer(self.action, output, self.request_id))
+            return SqsAnswer(
+                200, PLAIN_JSON, query.json_answer(self.action, output, self.request_id)
+            )
+        return SqsAnswer(200, XML, query.answer(self.action, output, self.request_id))
 
-    def _call(self, principal: Any) -> Call:
+    def _call(self, principal: Any) -> SqsCall:
         scope = self.request.scope
         host = header(scope, b"host")
         signature = header(scope, b"authorization") or scope["query_string"]
         signed = SCOPE.search(signature)
         trace = header(scope, b"x-amzn-trace-id")
-        return Call(
+        return SqsCall(
             self._service,
             principal,
             f"{scope['scheme']}://{host.decode('latin-1') if host else 'localhost'}",
@@ -197,19 +199,19 @@ class Exchange:
             self.request,
         )
 
-    def refusal(self, fault: Fault) -> Answer:
+    def refusal(self, fault: Fault) -> SqsAnswer:
         """Say no in the words of the protocol."""
         if isinstance(fault, _Nothing):
-            return Answer(404, XML, UNKNOWN, fault.code)
+            return SqsAnswer(404, XML, UNKNOWN, fault.code)
         if self._target is not None:
             who = "Sender" if fault.sender else "Receiver"
             body = {"__type": f"com.amazonaws.sqs#{fault.shape}", "message": fault.message}
             legacy = f"{fault.code};{who}".encode("latin-1", "replace")
-            return Answer(fault.status, JSON, _encoder.encode(body), fault.code, legacy)
+            return SqsAnswer(fault.status, JSON, _encoder.encode(body), fault.code, legacy)
         if self._wants_json:
             text = query.json_error(fault, self.request_id)
-            return Answer(fault.status, PLAIN_JSON, text, fault.code)
-        return Answer(fault.status, XML, query.error(fault, self.request_id), fault.code)
+            return SqsAnswer(fault.status, PLAIN_JSON, text, fault.code)
+        return SqsAnswer(fault.status, XML, query.error(fault, self.request_id), fault.code)
 
 
 class _Nothing(Fault):
@@ -232,7 +234,7 @@ def _request_id() -> str:
     return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
-async def _reply(send: Send, answer: Answer, request_id: str) -> None:
+async def _reply(send: Send, answer: SqsAnswer, request_id: str) -> None:
     headers = [
         (b"content-type", answer.kind),
         (b"content-length", str(len(answer.body)).encode()),

@@ -24,7 +24,7 @@ from quiver.server.sqs.faults import (
     missing,
     unknown_attribute,
 )
-from quiver.server.sqs.service import Call
+from quiver.server.sqs.service import SqsCall
 from quiver.server.sqs.shapes import Output
 
 LABEL: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
@@ -40,12 +40,12 @@ T = TypeVar("T")
 
 
 def one_at_a_time(
-    action: Callable[[Call, R], Awaitable[T]],
-) -> Callable[[Call, R], Awaitable[T]]:
+    action: Callable[[SqsCall, R], Awaitable[T]],
+) -> Callable[[SqsCall, R], Awaitable[T]]:
     """An action that no other of its kind may come in between."""
 
     @wraps(action)
-    async def alone(call: Call, request: R) -> T:
+    async def alone(call: SqsCall, request: R) -> T:
         async with call.service.changing:
             return await action(call, request)
 
@@ -56,7 +56,7 @@ def one_at_a_time(
 
 
 @one_at_a_time
-async def create_queue(call: Call, request: shapes.CreateQueue) -> Output:
+async def create_queue(call: SqsCall, request: shapes.CreateQueue) -> Output:
     name, service = request.queue_name, call.service
     if not name:
         raise missing("QueueName")
@@ -77,7 +77,7 @@ async def create_queue(call: Call, request: shapes.CreateQueue) -> Output:
 
 
 async def _make(
-    call: Call, name: str, attributes: dict[str, str], tags: dict[str, str], *, fifo: bool
+    call: SqsCall, name: str, attributes: dict[str, str], tags: dict[str, str], *, fifo: bool
 ) -> None:
     service = call.service
     now_ms = service.now_ms()
@@ -104,7 +104,7 @@ async def _make(
     await service.queue.create_group(name, queues.GROUP)
 
 
-def _check_same(call: Call, handle: TopicHandle, attributes: Mapping[str, str]) -> None:
+def _check_same(call: SqsCall, handle: TopicHandle, attributes: Mapping[str, str]) -> None:
     """Making a queue again is fine, as long as nothing is asked of it that it is not."""
     known = {**call.service.look(handle).kept, **_attributes(call, handle)}
     for name, value in attributes.items():
@@ -117,7 +117,7 @@ def _check_same(call: Call, handle: TopicHandle, attributes: Mapping[str, str]) 
             )
 
 
-async def get_queue_url(call: Call, request: shapes.GetQueueUrl) -> Output:
+async def get_queue_url(call: SqsCall, request: shapes.GetQueueUrl) -> Output:
     if not request.queue_name:
         raise missing("QueueName")
     if not call.principal.sees(request.queue_name):
@@ -126,7 +126,7 @@ async def get_queue_url(call: Call, request: shapes.GetQueueUrl) -> Output:
     return {"QueueUrl": call.url(request.queue_name)}
 
 
-async def list_queues(call: Call, request: shapes.ListQueues) -> Output:
+async def list_queues(call: SqsCall, request: shapes.ListQueues) -> Output:
     start = request.queue_name_prefix or ""
     names = call.principal.visible(await call.service.queue.topics())
     names = [name for name in names if name.startswith(start)]
@@ -134,14 +134,14 @@ async def list_queues(call: Call, request: shapes.ListQueues) -> Output:
 
 
 async def list_dead_letter_source_queues(
-    call: Call, request: shapes.ListDeadLetterSourceQueues
+    call: SqsCall, request: shapes.ListDeadLetterSourceQueues
 ) -> Output:
     handle = await call.topic(request.queue_url, "observe")
     names = call.principal.visible(await sources(call, handle.name))
     return {"queueUrls": [], **_page(call, "queueUrls", names, request)}
 
 
-async def sources(call: Call, name: str) -> list[str]:
+async def sources(call: SqsCall, name: str) -> list[str]:
     """The queues that have this one for their dead letters."""
     found = await run(call.service.flows.ask(ListTopics(dead_letter=name)))
     own = queues.OWN in (await call.service.handle(name)).policy.labels
@@ -149,7 +149,8 @@ async def sources(call: Call, name: str) -> list[str]:
 
 
 def _page(
-    call: Call, key: str, names: list[str], request: shapes.ListQueues | shapes.ListDeadLetterSourceQueues
+    call: SqsCall, key: str, names: list[str],
+    request: shapes.ListQueues | shapes.ListDeadLetterSourceQueues,
 ) -> Output:  # fmt: skip
     most = request.max_results
     if most is not None and not 1 <= most <= limits.SQS_PAGE_MAX:
@@ -173,7 +174,7 @@ def _untoken(token: str) -> str:
         raise invalid_parameter("Invalid or expired next token.") from None
 
 
-async def delete_queue(call: Call, request: shapes.DeleteQueue) -> None:
+async def delete_queue(call: SqsCall, request: shapes.DeleteQueue) -> None:
     handle = await call.topic(request.queue_url, "manage")
     service = call.service
     await service.queue.delete_topic(handle.name)
@@ -181,7 +182,7 @@ async def delete_queue(call: Call, request: shapes.DeleteQueue) -> None:
 
 
 @one_at_a_time
-async def purge_queue(call: Call, request: shapes.PurgeQueue) -> None:
+async def purge_queue(call: SqsCall, request: shapes.PurgeQueue) -> None:
     handle = await call.topic(request.queue_url, "manage")
     service, name = call.service, handle.name
     now_ms, before_ms = service.now_ms(), service.purged.get(handle.name)
@@ -201,7 +202,7 @@ async def purge_queue(call: Call, request: shapes.PurgeQueue) -> None:
 # -- attributes ------------------------------------------------------------------------------------
 
 
-async def get_queue_attributes(call: Call, request: shapes.GetQueueAttributes) -> Output:
+async def get_queue_attributes(call: SqsCall, request: shapes.GetQueueAttributes) -> Output:
     handle = await call.topic(request.queue_url, "observe")
     names = request.attribute_names or []
     for name in names:
@@ -217,7 +218,7 @@ async def get_queue_attributes(call: Call, request: shapes.GetQueueAttributes) -
     return {"Attributes": found} if found else {}
 
 
-def _attributes(call: Call, handle: TopicHandle) -> dict[str, str]:
+def _attributes(call: SqsCall, handle: TopicHandle) -> dict[str, str]:
     queue = call.service.look(handle)
     return queue.attributes(call.arn(handle.name), call.arn(handle.policy.dead_letter or ""))
 
@@ -232,7 +233,7 @@ def _counts(stats: TopicStats) -> dict[str, str]:
 
 
 @one_at_a_time
-async def set_queue_attributes(call: Call, request: shapes.SetQueueAttributes) -> None:
+async def set_queue_attributes(call: SqsCall, request: shapes.SetQueueAttributes) -> None:
     handle = await call.topic(request.queue_url, "manage")
     service = call.service
     queue = service.look(handle)
@@ -246,7 +247,7 @@ async def set_queue_attributes(call: Call, request: shapes.SetQueueAttributes) -
     await service.queue.alter_topic(handle.name, labels=labels, **policy)
 
 
-async def _target(call: Call, name: str, text: str | None, *, fifo: bool) -> str | None:
+async def _target(call: SqsCall, name: str, text: str | None, *, fifo: bool) -> str | None:
     """The topic for dead letters, which must be there, be of the same type and let itself be used.
 
     There is none for a queue that is its own: what dies there stays where it is.
@@ -277,7 +278,7 @@ async def _target(call: Call, name: str, text: str | None, *, fifo: bool) -> str
 
 
 @one_at_a_time
-async def tag_queue(call: Call, request: shapes.TagQueue) -> None:
+async def tag_queue(call: SqsCall, request: shapes.TagQueue) -> None:
     handle = await call.topic(request.queue_url, "manage")
     if not request.tags:
         raise missing("Tags")
@@ -287,7 +288,7 @@ async def tag_queue(call: Call, request: shapes.TagQueue) -> None:
 
 
 @one_at_a_time
-async def untag_queue(call: Call, request: shapes.UntagQueue) -> None:
+async def untag_queue(call: SqsCall, request: shapes.UntagQueue) -> None:
     handle = await call.topic(request.queue_url, "manage")
     if request.tag_keys is None:
         raise missing("TagKeys")
@@ -297,7 +298,7 @@ async def untag_queue(call: Call, request: shapes.UntagQueue) -> None:
     await _retag(call, handle, kept)
 
 
-async def _retag(call: Call, handle: TopicHandle, tags: dict[str, str]) -> None:
+async def _retag(call: SqsCall, handle: TopicHandle, tags: dict[str, str]) -> None:
     labels = handle.policy.labels
     kept = {name: labels[name] for name in labels if not name.startswith(queues.TAG)}
     kept |= {queues.TAG + key: value for key, value in tags.items()}
@@ -319,7 +320,7 @@ def _check_tag_keys(keys: Iterable[str]) -> None:
         raise invalid_parameter("Tag keys must be between 1 and 128 characters in length.")
 
 
-async def list_queue_tags(call: Call, request: shapes.ListQueueTags) -> Output:
+async def list_queue_tags(call: SqsCall, request: shapes.ListQueueTags) -> Output:
     handle = await call.topic(request.queue_url, "observe")
     tags = call.service.look(handle).tags
     return {"Tags": tags} if tags else {}
@@ -329,7 +330,7 @@ async def list_queue_tags(call: Call, request: shapes.ListQueueTags) -> Output:
 
 
 @one_at_a_time
-async def add_permission(call: Call, request: shapes.AddPermission) -> None:
+async def add_permission(call: SqsCall, request: shapes.AddPermission) -> None:
     handle = await call.topic(request.queue_url, "manage")
     label, accounts, actions = _permission(request)
     arn = call.arn(handle.name)
@@ -386,7 +387,7 @@ def _permission(request: shapes.AddPermission) -> tuple[str, list[str], list[str
 
 
 @one_at_a_time
-async def remove_permission(call: Call, request: shapes.RemovePermission) -> None:
+async def remove_permission(call: SqsCall, request: shapes.RemovePermission) -> None:
     handle = await call.topic(request.queue_url, "manage")
     label = request.label
     if not label:
@@ -414,7 +415,7 @@ def _policy(handle: TopicHandle) -> dict[str, Any] | None:
     return {**found, "Statement": statements}
 
 
-async def _set_policy(call: Call, handle: TopicHandle, policy: dict[str, Any] | None) -> None:
+async def _set_policy(call: SqsCall, handle: TopicHandle, policy: dict[str, Any] | None) -> None:
     labels = dict(handle.policy.labels)
     labels.pop(queues.LABEL + "Policy", None)
     if policy is not None:

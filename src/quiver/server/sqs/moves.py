@@ -23,7 +23,7 @@ from quiver.server.auth import Verb
 from quiver.server.sqs import faults, queues, shapes
 from quiver.server.sqs.faults import Fault, invalid, missing
 from quiver.server.sqs.manage import one_at_a_time, sources
-from quiver.server.sqs.service import Call, Move
+from quiver.server.sqs.service import Move, SqsCall
 from quiver.server.sqs.shapes import Output
 
 RATE_MAX: Final = 500
@@ -37,7 +37,7 @@ class Ident(msgspec.Struct, rename="camel"):
 
 
 @one_at_a_time
-async def start_message_move_task(call: Call, request: shapes.StartMessageMoveTask) -> Output:
+async def start_message_move_task(call: SqsCall, request: shapes.StartMessageMoveTask) -> Output:
     if not request.source_arn:
         raise missing("SourceArn")
     source = await _queue(call, request.source_arn, "SourceArn")
@@ -77,7 +77,7 @@ def remembered(moves: Sequence[Move]) -> list[Move]:
     return [move for move in moves if move.handle not in old]
 
 
-async def _queue(call: Call, arn: str, parameter: str, verb: Verb = "manage") -> str:
+async def _queue(call: SqsCall, arn: str, parameter: str, verb: Verb = "manage") -> str:
     name = queues.name_of_arn(arn)
     try:
         if name is None:
@@ -92,7 +92,7 @@ async def _queue(call: Call, arn: str, parameter: str, verb: Verb = "manage") ->
     return name
 
 
-def _run(call: Call, move: Move, target: str | None) -> None:
+def _run(call: SqsCall, move: Move, target: str | None) -> None:
     """Move in the background. However that ends, even before it has begun, the task has ended."""
 
     def progress(count: int) -> None:
@@ -116,7 +116,7 @@ def _run(call: Call, move: Move, target: str | None) -> None:
 
 
 async def _moved(
-    call: Call, move: Move, target: str | None, progress: Callable[[int], None]
+    call: SqsCall, move: Move, target: str | None, progress: Callable[[int], None]
 ) -> int:
     flows = call.service.flows
     number = await run(flows.target(target))
@@ -127,13 +127,13 @@ async def _moved(
     return await run(flow)
 
 
-async def _demand_origins(call: Call, source: str) -> None:
+async def _demand_origins(call: SqsCall, source: str) -> None:
     """Without a destination, messages go back to the queues where they died."""
     flows, demand = call.service.flows, partial(call.principal.demand, "send")
     await run(flows.demand_origins(source, *await run(flows.read_start(source)), demand))
 
 
-async def cancel_message_move_task(call: Call, request: shapes.CancelMessageMoveTask) -> Output:
+async def cancel_message_move_task(call: SqsCall, request: shapes.CancelMessageMoveTask) -> Output:
     if not request.task_handle:
         raise missing("TaskHandle")
     ident = _ident(request.task_handle)
@@ -154,7 +154,7 @@ def _ident(handle: str) -> Ident:
         raise faults.invalid_parameter("Value for parameter TaskHandle is invalid.") from None
 
 
-async def list_message_move_tasks(call: Call, request: shapes.ListMessageMoveTasks) -> Output:
+async def list_message_move_tasks(call: SqsCall, request: shapes.ListMessageMoveTasks) -> Output:
     if not request.source_arn:
         raise missing("SourceArn")
     source = await _queue(call, request.source_arn, "SourceArn")

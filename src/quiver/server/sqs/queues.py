@@ -73,7 +73,7 @@ class Change(NamedTuple):
     policy: dict[str, Any]
 
 
-class Queue:
+class SqsQueue:
     """What an action must know of a queue. One is made for each policy a topic has had."""
 
     __slots__ = ("by_group", "content_dedup", "delay", "fifo", "max_bytes", "name", "policy",

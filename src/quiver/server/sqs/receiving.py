@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from quiver import limits
 from quiver.client.flows import deliveries
-from quiver.client.results import AsyncDelivery, Lease
+from quiver.client.results import AsyncDelivery, GrantedLease
 from quiver.client.steps import Flow, done
 from quiver.client.tasks import run
 from quiver.errors import Overloaded, ReceiptError, ReceiptExpired
@@ -18,12 +18,12 @@ from quiver.node.receipts import seal, unseal
 from quiver.server.requests import until_gone
 from quiver.server.sqs import messages, queues, shapes
 from quiver.server.sqs.faults import NOT_FOR_TYPE, Fault, invalid, over_limit, unknown_attribute
-from quiver.server.sqs.queues import Queue
+from quiver.server.sqs.queues import SqsQueue
 from quiver.server.sqs.sending import FIRST_SEQUENCE
-from quiver.server.sqs.service import Call
+from quiver.server.sqs.service import SqsCall
 from quiver.server.sqs.shapes import Output
 
-Granted = tuple[Grant, Lease]
+Granted = tuple[Grant, GrantedLease]
 
 SYSTEM: Final = (
     "SenderId", "SentTimestamp", "ApproximateReceiveCount", "ApproximateFirstReceiveTimestamp",
@@ -32,7 +32,7 @@ SYSTEM: Final = (
 )  # fmt: skip
 
 
-async def receive_message(call: Call, request: shapes.ReceiveMessage) -> Output:
+async def receive_message(call: SqsCall, request: shapes.ReceiveMessage) -> Output:
     handle = await call.topic(request.queue_url, "receive")
     call.held.demand_room()
     queue, bounds = call.service.look(handle), call.bounds
@@ -87,7 +87,7 @@ def _within(value: int | None, default: int, name: str, low: int, high: int) -> 
 
 
 async def _receive(
-    call: Call, handle: TopicHandle, queue: Queue, most: int, visibility: int, wait: int
+    call: SqsCall, handle: TopicHandle, queue: SqsQueue, most: int, visibility: int, wait: int
 ) -> list[AsyncDelivery]:
     """Lease messages; one that is given for no time at all is given back at once."""
     flows = call.service.flows
@@ -135,7 +135,7 @@ async def _receive(
     return got
 
 
-def _room(call: Call, handle: TopicHandle, patience: int) -> Flow[int]:
+def _room(call: SqsCall, handle: TopicHandle, patience: int) -> Flow[int]:
     """How many more messages may be in flight, after waiting until there is room for one.
 
     Deletes are not counted here, so it is asked when as many were received as there may be.
@@ -154,7 +154,7 @@ def _no_settle(*_: Any, **__: Any) -> None:
 
 
 def _message(
-    call: Call, handle: TopicHandle, queue: Queue, one: AsyncDelivery, names: list[str],
+    call: SqsCall, handle: TopicHandle, queue: SqsQueue, one: AsyncDelivery, names: list[str],
     request: shapes.ReceiveMessage,
 ) -> Output:  # fmt: skip
     text, encoded = messages.to_text(one.body)
@@ -163,7 +163,7 @@ def _message(
         attributes[messages.ENCODING] = shapes.Attribute(data_type="String", string_value="base64")
     found: Output = {
         "MessageId": call.service.message_id(*one.place),
-        "ReceiptHandle": seal(one.receipt, call.service.flows.secret),
+        "ReceiptHandle": seal(one.receipt, call.service.secret),
         "MD5OfBody": messages.digest(text.encode()),
         "Body": text,
     }
@@ -180,7 +180,7 @@ def _message(
 
 
 def _system(
-    call: Call, handle: TopicHandle, queue: Queue, one: AsyncDelivery, extra: messages.Extra
+    call: SqsCall, handle: TopicHandle, queue: SqsQueue, one: AsyncDelivery, extra: messages.Extra
 ) -> dict[str, str]:
     service = call.service
     now_ms = service.now_ms()
@@ -217,7 +217,7 @@ def _system(
 
 
 async def _again(
-    call: Call, handle: TopicHandle, attempt: str, visibility: int
+    call: SqsCall, handle: TopicHandle, attempt: str, visibility: int
 ) -> list[Output] | None:
     """What this attempt was given before, if nobody has touched it since; it is hidden anew."""
     service, key = call.service, (handle.number, attempt)
@@ -225,7 +225,7 @@ async def _again(
     if known is None:
         return None
     if visibility:
-        receipts = [unseal(text, service.flows.secret) for text in known.handles]
+        receipts = [unseal(text, service.secret) for text in known.handles]
         try:
             await run(service.flows.settle("extend", receipts, lease=visibility))
         except ReceiptError:

@@ -11,8 +11,8 @@ from quiver.node.placing import TopicHandle
 from quiver.server.sqs import faults, messages, shapes
 from quiver.server.sqs.batching import Results, entries_of
 from quiver.server.sqs.faults import NOT_FOR_TYPE, Fault, invalid, invalid_parameter, missing
-from quiver.server.sqs.queues import Queue
-from quiver.server.sqs.service import Call
+from quiver.server.sqs.queues import SqsQueue
+from quiver.server.sqs.service import SqsCall
 from quiver.server.sqs.shapes import Output, Sendable
 
 FIRST_SEQUENCE: Final = 10**19  # so that sequence numbers have 20 digits
@@ -23,7 +23,7 @@ class Parcel:
 
     __slots__ = ("digests", "nbytes", "row")
 
-    def __init__(self, call: Call, queue: Queue, message: Sendable) -> None:
+    def __init__(self, call: SqsCall, queue: SqsQueue, message: Sendable) -> None:
         text = message.message_body
         if not text:
             raise missing("MessageBody")
@@ -49,7 +49,7 @@ class Parcel:
             dedup_id=_dedup_key(queue, group, dedup_id),
         )  # fmt: skip
 
-    def check_size(self, queue: Queue, what: str = "are invalid") -> None:
+    def check_size(self, queue: SqsQueue, what: str = "are invalid") -> None:
         """Refuse more than the queue takes."""
         if self.nbytes > queue.max_bytes:
             raise invalid_parameter(
@@ -58,7 +58,7 @@ class Parcel:
             )
 
 
-def _delay(call: Call, queue: Queue, message: Sendable) -> int:
+def _delay(call: SqsCall, queue: SqsQueue, message: Sendable) -> int:
     delay, most = message.delay_seconds, call.bounds.delay_seconds
     if delay is None:
         return queue.delay
@@ -71,7 +71,7 @@ def _delay(call: Call, queue: Queue, message: Sendable) -> int:
     return delay
 
 
-def _fifo_ids(queue: Queue, message: Sendable, body: bytes) -> tuple[str | None, str | None]:
+def _fifo_ids(queue: SqsQueue, message: Sendable, body: bytes) -> tuple[str | None, str | None]:
     """Message group and deduplication id."""
     group, dedup_id = message.message_group_id, message.message_deduplication_id
     if not queue.fifo:
@@ -99,7 +99,7 @@ def _undeduplicated() -> Fault:
     )
 
 
-def _check_ids(queue: Queue, entries: Iterable[Sendable]) -> None:
+def _check_ids(queue: SqsQueue, entries: Iterable[Sendable]) -> None:
     """A batch for a FIFO queue is refused whole if an id is missing, unlike for other faults."""
     for entry in entries if queue.fifo else ():
         if entry.message_deduplication_id is None and not queue.content_dedup:
@@ -108,7 +108,7 @@ def _check_ids(queue: Queue, entries: Iterable[Sendable]) -> None:
             raise invalid_parameter("The request must contain the parameter MessageGroupId.")
 
 
-def _dedup_key(queue: Queue, group: str | None, dedup_id: str | None) -> str | None:
+def _dedup_key(queue: SqsQueue, group: str | None, dedup_id: str | None) -> str | None:
     """What the topic knows the message by: its id, if all of the queue is looked at, from its start."""
     if dedup_id is None or not (queue.by_group or queue.purges):
         return dedup_id
@@ -118,7 +118,7 @@ def _dedup_key(queue: Queue, group: str | None, dedup_id: str | None) -> str | N
 
 
 async def _send(
-    call: Call, handle: TopicHandle, queue: Queue, parcels: Sequence[Parcel]
+    call: SqsCall, handle: TopicHandle, queue: SqsQueue, parcels: Sequence[Parcel]
 ) -> list[Output | Fault]:
     """Store messages, all in one commit if nobody else is in between; each has its own answer."""
     flows = call.service.flows
@@ -149,7 +149,7 @@ async def _send(
     return answers
 
 
-async def send_message(call: Call, request: shapes.SendMessage) -> Output:
+async def send_message(call: SqsCall, request: shapes.SendMessage) -> Output:
     handle = await call.topic(request.queue_url, "send")
     queue = call.service.look(handle)
     parcel = Parcel(call, queue, request)
@@ -160,7 +160,7 @@ async def send_message(call: Call, request: shapes.SendMessage) -> Output:
     return answer
 
 
-async def send_message_batch(call: Call, request: shapes.SendMessageBatch) -> Output:
+async def send_message_batch(call: SqsCall, request: shapes.SendMessageBatch) -> Output:
     handle = await call.topic(request.queue_url, "send")
     queue = call.service.look(handle)
     entries = entries_of(call, request.entries, "SendMessageBatchRequestEntry")

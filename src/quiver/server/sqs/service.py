@@ -21,9 +21,9 @@ from quiver.server.config import Sqs
 from quiver.server.context import Context
 from quiver.server.sqs.attempts import Attempts
 from quiver.server.sqs.faults import Fault, missing, no_queue
-from quiver.server.sqs.queues import Queue
+from quiver.server.sqs.queues import SqsQueue
 from quiver.server.sqs.shapes import Output
-from quiver.server.traffic import Held
+from quiver.server.traffic import HeldBytes
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -81,7 +81,7 @@ class Move:
         return {name: value for name, value in found.items() if value is not None}
 
 
-class Service:
+class SqsService:
     """One for a node."""
 
     def __init__(self, context: Context) -> None:
@@ -98,7 +98,7 @@ class Service:
         self.attempts = Attempts()
         self.moves: list[Move] = []  # newest first
         self.changing = asyncio.Lock()  # labels are read, changed and written as a whole
-        self._queues: Memory[str, Queue] = Memory(limits.SQS_QUEUES_MAX)
+        self._queues: Memory[str, SqsQueue] = Memory(limits.SQS_QUEUES_MAX)
         self._mark: int | None = None
 
     @property
@@ -111,6 +111,11 @@ class Service:
         """Its verbs, for those that need more than an answer."""
         return self.context.flows
 
+    @property
+    def secret(self) -> bytes:
+        """What receipts are signed with."""
+        return self.context.broker.secret
+
     def now_ms(self) -> int:
         """The log's time."""
         return self.flows.now_ms()
@@ -118,8 +123,8 @@ class Service:
     def message_id(self, index: int, row: int) -> str:
         """A UUID that `trace` takes, and that no other directory gives to a message."""
         if self._mark is None:
-            secret = self.flows.secret
-            self._mark = int.from_bytes(blake2b(secret, digest_size=4, person=b"sqs").digest())
+            mark = blake2b(self.secret, digest_size=4, person=b"sqs")
+            self._mark = int.from_bytes(mark.digest())
         return uuid_text(index, row, self._mark)
 
     async def handle(self, name: str) -> TopicHandle:
@@ -132,20 +137,20 @@ class Service:
                 raise no_queue() from None
         return found
 
-    def look(self, handle: TopicHandle) -> Queue:
+    def look(self, handle: TopicHandle) -> SqsQueue:
         """The queue that a topic is, as its policy is now."""
         queue = self._queues.get(handle.name)
         if queue is None or queue.policy is not handle.policy:
-            queue = Queue(handle.name, handle.policy)
+            queue = SqsQueue(handle.name, handle.policy)
             self._queues.put(handle.name, queue)
         return queue
 
 
 @dataclass(slots=True)
-class Call:
+class SqsCall:
     """One request: who asks, by what address, about which queue."""
 
-    service: Service
+    service: SqsService
     principal: Principal
     base: str  # scheme and host as the client knows them
     region: str
@@ -159,9 +164,9 @@ class Call:
         return self.service.bounds
 
     @property
-    def held(self) -> Held:
+    def held(self) -> HeldBytes:
         """What the request and its answer keep in memory."""
-        return Held.by(self.request)
+        return HeldBytes.by(self.request)
 
     def url(self, name: str) -> str:
         """A queue's URL, by the address that the client has used."""

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any
 
+from quiver.client.steps import done
 from quiver.client.tasks import run
 from quiver.errors import ReceiptError, ReceiptExpired
 from quiver.model.commands import Held, Settle
@@ -13,14 +14,14 @@ from quiver.node.receipts import Receipt, unseal, verify
 from quiver.server.sqs import shapes
 from quiver.server.sqs.batching import Results, entries_of
 from quiver.server.sqs.faults import Fault, bad_receipt, invalid, missing
-from quiver.server.sqs.service import Call
+from quiver.server.sqs.service import SqsCall
 from quiver.server.sqs.shapes import Output
 
 
-def _receipt(call: Call, handle: TopicHandle, text: str | None) -> Receipt:
+def _receipt(call: SqsCall, handle: TopicHandle, text: str | None) -> Receipt:
     if not text:
         raise missing("ReceiptHandle")
-    secret = call.service.flows.secret
+    secret = call.service.secret
     try:
         receipt = verify(unseal(text, secret), secret)
     except ReceiptError:
@@ -30,7 +31,7 @@ def _receipt(call: Call, handle: TopicHandle, text: str | None) -> Receipt:
     return receipt
 
 
-async def delete_message(call: Call, request: shapes.DeleteMessage) -> None:
+async def delete_message(call: SqsCall, request: shapes.DeleteMessage) -> None:
     handle = await call.topic(request.queue_url, "receive")
     text = request.receipt_handle
     receipt = _receipt(call, handle, text)
@@ -39,7 +40,7 @@ async def delete_message(call: Call, request: shapes.DeleteMessage) -> None:
         raise fault
 
 
-async def delete_message_batch(call: Call, request: shapes.DeleteMessageBatch) -> Output:
+async def delete_message_batch(call: SqsCall, request: shapes.DeleteMessageBatch) -> Output:
     handle = await call.topic(request.queue_url, "receive")
     entries = entries_of(call, request.entries, "DeleteMessageBatchRequestEntry")
     results = Results()
@@ -60,7 +61,7 @@ async def delete_message_batch(call: Call, request: shapes.DeleteMessageBatch) -
 
 
 async def _delete(
-    call: Call, handle: TopicHandle, receipts: dict[str, Receipt]
+    call: SqsCall, handle: TopicHandle, receipts: dict[str, Receipt]
 ) -> dict[str, Fault]:
     """Settle messages. Of an expired receipt FIFO queues complain; others still delete."""
     for text in receipts:
@@ -74,37 +75,35 @@ async def _delete(
     elif late:
         (group,) = {receipt.group for _, receipt in late}
         held = tuple(Held(r.partition, r.epoch, ((r.offset, r.offset + 1),)) for _, r in late)
-        command = Settle(handle.number, group, "dismiss", held)
-        await run(call.service.flows.settle_all([command]))
+        await _propose(call, Settle(handle.number, group, "dismiss", held))
     for receipt in receipts.values():
         call.service.received.pop((receipt.topic, receipt.partition, receipt.offset))
     return refused
 
 
-async def _settle(call: Call, action: Any, texts: list[str], **options: Any) -> Sequence[str]:
+async def _settle(call: SqsCall, action: Any, texts: list[str], **options: Any) -> Sequence[str]:
     """Settle by handles; those that have expired."""
-    flows = call.service.flows
-    handles = {unseal(text, flows.secret): text for text in texts}
+    handles = {unseal(text, call.service.secret): text for text in texts}
     try:
-        await run(flows.settle(action, list(handles), **options))
+        await run(call.service.flows.settle(action, list(handles), **options))
     except ReceiptExpired as expired:
         return [handles[receipt] for receipt in expired.refused]
     return ()
 
 
-async def _holding(call: Call, receipt: Receipt) -> Holding:
+async def _holding(call: SqsCall, receipt: Receipt) -> Holding:
     """Whether a message is not deleted, and the lease that it is under now, whoever has it."""
     query = FindHolding(receipt.topic, receipt.group, receipt.partition, receipt.offset)
     return await run(call.service.flows.ask(query))
 
 
-async def change_message_visibility(call: Call, request: shapes.ChangeMessageVisibility) -> None:
+async def change_message_visibility(call: SqsCall, request: shapes.ChangeMessageVisibility) -> None:
     handle = await call.topic(request.queue_url, "receive")
     await _change(call, handle, request.receipt_handle, request.visibility_timeout)
 
 
 async def change_message_visibility_batch(
-    call: Call, request: shapes.ChangeMessageVisibilityBatch
+    call: SqsCall, request: shapes.ChangeMessageVisibilityBatch
 ) -> Output:
     handle = await call.topic(request.queue_url, "receive")
     entries = entries_of(call, request.entries, "ChangeMessageVisibilityBatchRequestEntry")
@@ -122,7 +121,9 @@ async def change_message_visibility_batch(
     return results.output(entries)
 
 
-async def _change(call: Call, handle: TopicHandle, text: str | None, seconds: int | None) -> None:
+async def _change(
+    call: SqsCall, handle: TopicHandle, text: str | None, seconds: int | None
+) -> None:
     receipt = _receipt(call, handle, text)
     assert text is not None
     if seconds is None:
@@ -150,7 +151,7 @@ async def _change(call: Call, handle: TopicHandle, text: str | None, seconds: in
 
 
 async def _change_late(
-    call: Call, handle: TopicHandle, text: str, receipt: Receipt, seconds: int
+    call: SqsCall, handle: TopicHandle, text: str, receipt: Receipt, seconds: int
 ) -> None:
     """The receipt's own lease has ended. On a standard queue AWS changes the one that came after.
 
@@ -166,10 +167,15 @@ async def _change_late(
         return
     if holding.epoch is None:
         return
-    flows = call.service.flows
-    place = {(receipt.partition, holding.epoch): [(receipt.offset, receipt.offset + 1)]}
+    held = (Held(receipt.partition, holding.epoch, ((receipt.offset, receipt.offset + 1),)),)
     if seconds:
-        command = flows.settle_command("extend", receipt[:2], place, None, seconds, "")
+        command = Settle(*receipt[:2], "extend", held, lease_ms=1_000 * seconds)
     else:
-        command = flows.settle_command("nack", receipt[:2], place, 0, None, "")
-    await run(flows.settle_all([command]))
+        command = Settle(*receipt[:2], "nack", held, delay_ms=0)
+    await _propose(call, command)
+
+
+async def _propose(call: SqsCall, command: Settle) -> None:
+    """Settle what nobody has proven to hold; what the core refuses does not matter."""
+    flows = call.service.flows
+    await run(done(flows.broker.propose(command, sync=flows.durability == "disk")))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from quiver import limits
 from quiver.errors import InvalidRequest, StorageError
 from quiver.server.auth import access
-from quiver.server.auth.access import Access, Entry
+from quiver.server.auth.access import Access, AccessEntry
 
 LATER = datetime(2999, 1, 1, tzinfo=UTC)
 
@@ -29,12 +29,12 @@ def test_what_is_saved_is_loaded(tmp_path):
     _, token = access.new_token(LATER)
     whole = Access(
         {
-            "billing": Entry(
+            "billing": AccessEntry(
                 allow=("send,receive:orders.*",), deny=("send:orders.x",), tokens=(token,),
                 keys=(access.new_key(), access.new_key(LATER)), requests_per_second=2.5,
                 bytes_per_second=1e6, long_polls=3,
             ),
-            "a.b-c_D": Entry(),
+            "a.b-c_D": AccessEntry(),
         }
     )  # fmt: skip
     access.save(tmp_path / "access.toml", whole)
@@ -44,7 +44,7 @@ def test_what_is_saved_is_loaded(tmp_path):
 
 names = st.from_regex(access.NAME, fullmatch=True)
 entries = st.builds(
-    Entry,
+    AccessEntry,
     allow=st.lists(st.sampled_from(["send:a", "*:*", "read,observe:x.*"]), max_size=3).map(tuple),
     keys=st.lists(st.builds(access.new_key), max_size=2).map(tuple),
     requests_per_second=st.none() | st.floats(0.001, 1e9),
@@ -136,10 +136,12 @@ def test_credentials_are_random_long_and_not_shown():
     assert len({text for text, _ in tokens}) == len({kept.id for _, kept in tokens}) == 100
     for text, kept in tokens:
         assert access.TOKEN.fullmatch(text)
-        assert text.split("_", 2)[2] not in access.to_toml(Access({"a": Entry(tokens=(kept,))}))
-        assert kept.hash not in repr(Entry(tokens=(kept,)))
+        assert text.split("_", 2)[2] not in access.to_toml(
+            Access({"a": AccessEntry(tokens=(kept,))})
+        )
+        assert kept.hash not in repr(AccessEntry(tokens=(kept,)))
     key = access.new_key()
-    assert key.secret not in repr(Access({"a": Entry(keys=(key,))}))
+    assert key.secret not in repr(Access({"a": AccessEntry(keys=(key,))}))
     assert len(key.id) == 20
 
 
@@ -148,7 +150,7 @@ def test_changes_by_several_at_a_time_all_arrive(tmp_path):
 
     def add(number):
         with access.changing(path) as principals:
-            principals[f"p{number}"] = Entry()
+            principals[f"p{number}"] = AccessEntry()
 
     threads = [threading.Thread(target=add, args=(number,)) for number in range(20)]
     for thread in threads:
@@ -162,8 +164,8 @@ def test_changes_by_several_at_a_time_all_arrive(tmp_path):
 def test_a_change_that_fails_changes_nothing(tmp_path):
     path = tmp_path / "access.toml"
     with access.changing(path) as principals:
-        principals["ann"] = Entry()
+        principals["ann"] = AccessEntry()
     before = path.read_bytes()
     with pytest.raises(InvalidRequest), access.changing(path) as principals:
-        principals["ann"] = Entry(allow=("nonsense",))
+        principals["ann"] = AccessEntry(allow=("nonsense",))
     assert path.read_bytes() == before

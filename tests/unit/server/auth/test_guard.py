@@ -9,7 +9,7 @@ import pytest
 from quiver.errors import InvalidRequest, QuotaExceeded, StorageError, Unauthenticated
 from quiver.limits import REFUSALS_LOG_SECONDS
 from quiver.server.auth import ANYBODY, Guard, Watch, access
-from quiver.server.auth.access import Access, Entry
+from quiver.server.auth.access import Access, AccessEntry
 from tests.unit.server.auth.requests import bearer, scope, signed
 
 TOKEN, KEPT = access.new_token()
@@ -23,8 +23,8 @@ OLD_KEY = access.new_key(datetime.now(UTC) - timedelta(seconds=1))
 @pytest.fixture
 def path(tmp_path):
     path = tmp_path / "access.toml"
-    ann = Entry(allow=("send:*",), tokens=(KEPT, OLD, SOON), keys=(KEY, OLD_KEY))
-    access.save(path, Access({"ann": ann, "bob": Entry(tokens=(OTHER,))}))
+    ann = AccessEntry(allow=("send:*",), tokens=(KEPT, OLD, SOON), keys=(KEY, OLD_KEY))
+    access.save(path, Access({"ann": ann, "bob": AccessEntry(tokens=(OTHER,))}))
     return path
 
 
@@ -109,7 +109,9 @@ def test_a_key_ends_when_it_expires(guard):
 
 def test_a_request_is_counted_once_it_is_known(tmp_path):
     path = tmp_path / "access.toml"
-    access.save(path, Access({"ann": Entry(tokens=(KEPT,), keys=(KEY,), requests_per_second=2)}))
+    access.save(
+        path, Access({"ann": AccessEntry(tokens=(KEPT,), keys=(KEY,), requests_per_second=2)})
+    )
     guard = Guard(path, clock=lambda: 0.0)
     for _ in range(10):
         with pytest.raises(Unauthenticated):
@@ -132,7 +134,7 @@ def test_a_request_is_counted_once_it_is_known(tmp_path):
 
 def test_a_changed_file_counts_from_the_next_look(path, guard):
     watch = Watch(guard)
-    access.save(path, Access({"carl": Entry(tokens=(KEPT,))}))
+    access.save(path, Access({"carl": AccessEntry(tokens=(KEPT,))}))
     assert guard.by_token(bearer(TOKEN)).name == "ann"
     watch.check()
     assert guard.by_token(bearer(TOKEN)).name == "carl"
@@ -145,7 +147,7 @@ def test_a_file_that_comes_later_closes_the_door(tmp_path):
     watch = Watch(guard)
     watch.check(anyway=True)
     assert guard.open
-    access.save(tmp_path / "access.toml", Access({"carl": Entry(tokens=(KEPT,))}))
+    access.save(tmp_path / "access.toml", Access({"carl": AccessEntry(tokens=(KEPT,))}))
     watch.check()
     assert not guard.open
     assert guard.by_token(bearer(TOKEN)).name == "carl"

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from quiver.errors import Unauthenticated
 from quiver.server.auth import Guard, access
-from quiver.server.auth.access import Access, Entry, Key
+from quiver.server.auth.access import Access, AccessEntry, Key
 from tests.unit.server.auth.requests import JSON, QUERY, URL, changed, scope, send_message, signed
 
 KEY = access.new_key()
@@ -20,7 +20,7 @@ FORM = b"Action=SendMessage&MessageBody=hello+w%C3%B6rld&Version=2012-11-05"
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
     path = tmp_path_factory.mktemp("access") / "access.toml"
-    access.save(path, Access({"ann": Entry(keys=(KEY,))}))
+    access.save(path, Access({"ann": AccessEntry(keys=(KEY,))}))
     return path
 
 
