@@ -13,8 +13,9 @@ from bench.content import bodies
 from bench.measure import TURNS, Row, Run, Target, times
 from quiver import limits
 from quiver.batches.schema import TIME
+from quiver.client.local import LocalBroker
 from quiver.model.topic import Order
-from quiver.node.shard import Shard, _RunHere
+from quiver.node.shard import _RunHere
 from quiver.node.tickets import Ticket
 
 SMALL = 1_000
@@ -98,8 +99,9 @@ class Backlog:
 
     def pause(self) -> float:
         """Milliseconds in which the shard's thread takes the state; this one is then not written."""
-        shard = self.queue._flows.broker
-        assert isinstance(shard, Shard)
+        broker = self.queue._flows.broker
+        assert isinstance(broker, LocalBroker)
+        shard = broker.shard
 
         def take() -> None:
             start = time.perf_counter()

@@ -78,10 +78,19 @@ def _native(run: Run, peers: list[Peer]) -> Iterator[Row]:
     for prefetch in PREFETCHES:
         with ExitStack() as stack:
             loops = [(peer.name, stack.enter_context(more.loop(prefetch))) for peer, more in known]
+            collected = [
+                (peer.name, stack.enter_context(more.collected(prefetch)))
+                for peer, more in known if more.collected is not None
+            ]  # fmt: skip
+            how = f"A loop over messages that acks each, {prefetch:,} received ahead at most"
             yield from _loops(
                 run, loops, CHUNK,
-                f"A loop over messages that acks each, {prefetch:,} received ahead at most; Kafka "
-                "commits every five seconds by itself.", ahead,
+                f"{how}; Kafka commits every five seconds by itself.", ahead,
+            )  # fmt: skip
+            yield from _loops(
+                run, [*collected, *loops], CHUNK,
+                f"{how}. Quiver's acks go together with the next request; those that have not "
+                "gone yet come again if the process dies, as with Kafka.", ahead,
             )  # fmt: skip
     yield from _loops(
         run,

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from bench.brokers.process import Server
 from bench.brokers.sqs import sqs_peer
 from bench.content import batch_of, bodies
 from bench.measure import Loop, Side, concurrently
+from quiver.client.acks import AckMode
 from quiver.model.replies import Durability
 
 BATCH = 20_000  # sent at a time
@@ -98,16 +100,17 @@ def _everyday(queue: quiver.Queue, url: str) -> Everyday:
         return Loop("receive of 10,000, ack(list)", fill, work, 200_000)
 
     @contextmanager
-    def loop(prefetch: int) -> Iterator[Loop]:
-        topic = f"loop-{prefetch}"
+    def loop(prefetch: int, acks: AckMode = "wait") -> Iterator[Loop]:
+        topic = f"loop-{prefetch}-{acks}"
         fill = filled(topic)
-        with queue.consumer(topic, GROUP, prefetch=prefetch) as consumer:
+        with queue.consumer(topic, GROUP, prefetch=prefetch, acks=acks) as consumer:
 
             def work(count: int) -> None:
                 for delivery in islice(consumer, count):
                     delivery.ack()
 
-            yield Loop(f"consumer, prefetch {prefetch:,}, ack each", fill, work, 200_000)
+            kind = ", in the background" if acks == "background" else ""
+            yield Loop(f"consumer, prefetch {prefetch:,}, ack each{kind}", fill, work, 200_000)
 
     @contextmanager
     def tasks(count: int) -> Iterator[Side]:
@@ -118,7 +121,8 @@ def _everyday(queue: quiver.Queue, url: str) -> Everyday:
             finally:
                 crowd.run(lone.aclose())
 
-    return Everyday(one(), loop, many(), tasks, "send, connect_async")
+    collected = partial(loop, acks="background")
+    return Everyday(one(), loop, many(), tasks, "send, connect_async", collected)
 
 
 @contextmanager

@@ -18,6 +18,8 @@ class Everyday:
         None  # so many lone senders at once
     )
     tasks_what: str = ""
+    # As `loop`, with acks that are collected and go together.
+    collected: Callable[[int], AbstractContextManager[Loop]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

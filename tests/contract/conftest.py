@@ -76,7 +76,10 @@ def node_thread() -> None:
 
 
 # Doors that differ from the others by little: the promises themselves are run through them anyway.
-LATER = {"async": pytest.mark.check, "json": pytest.mark.check, "async-client": pytest.mark.slow}
+LATER = {
+    "async": pytest.mark.check, "json": pytest.mark.check,
+    "async-client": pytest.mark.slow, "posting-client": pytest.mark.slow,
+}  # fmt: skip
 # All doors refuse by the same functions, before anything is asked of a node.
 REFUSED = {"test_bad_input"}
 # What is more than Python: behaviours that are also checked through plain HTTP and JSON.

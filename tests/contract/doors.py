@@ -18,8 +18,10 @@ from threading import Barrier, Thread
 from typing import Any, Protocol
 
 import uvicorn
+from uvicorn.server import ServerState
 
 from quiver import (
+    AsyncConsumer,
     AsyncDelivery,
     AsyncDeliveryBatch,
     AsyncMember,
@@ -30,17 +32,20 @@ from quiver import (
     QueueClosed,
     limits,
 )
-from quiver.client.connect import open_link
+from quiver.client.connect import open_node
 from quiver.client.flows import Flows
+from quiver.client.local import LocalBroker
 from quiver.client.remote.address import parse
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
 from quiver.server.app import make_app
 from quiver.server.auth import Guard
-from quiver.server.config import Config
+from quiver.server.config import NodeConfig
 from quiver.server.context import Context
 from quiver.server.metrics import Metrics
+from quiver.server.protocol import HttpConnection
 from quiver.server.sql.questions import Questions
+from quiver.server.traffic import Traffic
 from quiver.storage.files import DiskFiles
 from quiver.storage.lock import DirectoryLock
 from quiver.testing import VirtualClock
@@ -51,6 +56,7 @@ from tests.inside import Inside
 NODE_WORKERS = 4
 PATIENCE_SECONDS = 30  # for anything that must happen; a test that waits this long has failed
 ASYNC_THINGS = (
+    AsyncConsumer,
     AsyncDelivery,
     AsyncDeliveryBatch,
     AsyncMember,
@@ -105,7 +111,7 @@ class SyncDoor:
 
     def open(self, path: Path, clock: VirtualClock, durability: Any = "disk") -> Any:
         self.shard, close = open_shard(path, clock)
-        return Queue(Flows(self.shard, durability), close)
+        return Queue(Flows(LocalBroker(self.shard), durability), close)
 
     def end(self) -> None:
         pass
@@ -123,14 +129,14 @@ class AsyncDoor:
 
     def open(self, path: Path, clock: VirtualClock, durability: Any = "disk") -> Any:
         return Blocking(
-            self._loop, AsyncQueue(lambda: self.opened(path, clock, durability))
+            self._loop, AsyncQueue(lambda loop: self.opened(path, clock, durability, loop))
         ).__enter__()
 
     def opened(
-        self, path: Path, clock: VirtualClock, durability: Any
+        self, path: Path, clock: VirtualClock, durability: Any, loop: Any = None
     ) -> tuple[Flows, Callable[[], None]]:
         self.shard, close = open_shard(path, clock)
-        return Flows(self.shard, durability), close
+        return Flows(LocalBroker(self.shard), durability), close
 
     def end(self) -> None:
         asyncio.run_coroutine_threadsafe(self._loop.shutdown_default_executor(), self._loop).result(
@@ -145,16 +151,17 @@ class ClientDoor:
     """The client for threads, of a node."""
 
     shard: Shard
+    options = "?wire=always"
 
     def open(self, path: Path, clock: VirtualClock, durability: Any = "disk") -> Any:
         return Queue(*self.opened(path, clock, durability))
 
     def opened(
-        self, path: Path, clock: VirtualClock, durability: Any
+        self, path: Path, clock: VirtualClock, durability: Any, loop: Any = None
     ) -> tuple[Flows, Callable[[], None]]:
         self.shard, close_shard = open_shard(path, clock)
-        NODE.serve(AsyncQueue(lambda: (Flows(self.shard, durability), close_shard)))
-        flows, close_link = open_link(parse(NODE.url), durability)
+        NODE.serve(AsyncQueue(lambda _: (Flows(LocalBroker(self.shard), durability), close_shard)))
+        flows, close_link = open_node(parse(NODE.url + self.options), durability, loop=loop)
 
         def close() -> None:
             close_link()
@@ -166,6 +173,12 @@ class ClientDoor:
         pass
 
 
+class PostingClientDoor(ClientDoor):
+    """The same, where nothing but plain HTTP gets through."""
+
+    options = "?wire=never"
+
+
 class AsyncClientDoor(AsyncDoor):
     """The client for event loops, of a node."""
 
@@ -174,9 +187,9 @@ class AsyncClientDoor(AsyncDoor):
         self._client = ClientDoor()
 
     def opened(
-        self, path: Path, clock: VirtualClock, durability: Any
+        self, path: Path, clock: VirtualClock, durability: Any, loop: Any = None
     ) -> tuple[Flows, Callable[[], None]]:
-        found = self._client.opened(path, clock, durability)
+        found = self._client.opened(path, clock, durability, loop)
         self.shard = self._client.shard
         return found
 
@@ -210,14 +223,14 @@ class NodeThread:
         listener = socket.socket(proto=socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
-            self, http="httptools", ws="none", lifespan="off", log_config=None, loop="asyncio",
-            timeout_keep_alive=75,
+            self, http=HttpConnection, ws="none", lifespan="off", log_config=None, loop="asyncio",
+            interface="asgi3",
         )  # fmt: skip
-        server = uvicorn.Server(config)
         config.load()
-        server.lifespan = config.lifespan_class(config)
-        await server.startup(sockets=[listener])
-        self._server = server
+        state, traffic = ServerState(), Traffic(NodeConfig().bounds)
+        self._server = await asyncio.get_running_loop().create_server(
+            lambda: HttpConnection(config, state, traffic), sock=listener
+        )
         self.url = f"quiver://127.0.0.1:{listener.getsockname()[1]}"
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -226,7 +239,7 @@ class NodeThread:
     def serve(self, queue: AsyncQueue) -> None:
         async def begin() -> None:
             self._queue = await queue.__aenter__()
-            self._app = make_app(Context(queue, Config(), Guard(), Metrics(), self._questions))
+            self._app = make_app(Context(queue, NodeConfig(), Guard(), Metrics(), self._questions))
 
         self._run(begin())
 
@@ -247,6 +260,7 @@ DOORS: dict[str, Callable[[], Door]] = {
     "async": AsyncDoor,
     "client": ClientDoor,
     "async-client": AsyncClientDoor,
+    "posting-client": PostingClientDoor,
     "json": JsonDoor,
     "boto3": SqsDoor,
 }

@@ -16,10 +16,11 @@ import quiver
 from quiver import AsyncQueue, Message, Origin
 from quiver.client import arguments
 from quiver.client.flows import Flows
-from quiver.client.remote.wire import errors
+from quiver.client.local import LocalBroker
 from quiver.model.stats import TopicStats
 from quiver.node.shard import Shard
 from quiver.testing import VirtualClock
+from quiver.wire.shapes import errors
 
 PATIENCE_SECONDS = 60
 
@@ -266,7 +267,7 @@ class JsonDoor:
         from tests.contract.doors import NODE, open_shard
 
         self.shard, close_shard = open_shard(path, clock)
-        NODE.serve(AsyncQueue(lambda: (Flows(self.shard, durability), close_shard)))
+        NODE.serve(AsyncQueue(lambda _: (Flows(LocalBroker(self.shard), durability), close_shard)))
         return JsonQueue(int(NODE.url.rpartition(":")[2]), NODE.stop_serving)
 
     def end(self) -> None:

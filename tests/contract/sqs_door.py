@@ -16,6 +16,7 @@ from botocore.exceptions import ClientError
 import quiver
 from quiver import AsyncQueue
 from quiver.client.flows import Flows
+from quiver.client.local import LocalBroker
 from quiver.node.shard import Shard
 from quiver.testing import VirtualClock
 
@@ -179,7 +180,7 @@ class SqsDoor:
         from tests.contract.doors import NODE, open_shard
 
         self.shard, close_shard = open_shard(path, clock)
-        NODE.serve(AsyncQueue(lambda: (Flows(self.shard, durability), close_shard)))
+        NODE.serve(AsyncQueue(lambda _: (Flows(LocalBroker(self.shard), durability), close_shard)))
         return SqsQueue(NODE.url.replace("quiver:", "http:"), NODE.stop_serving)
 
     def end(self) -> None:

@@ -14,7 +14,7 @@ AsyncTransaction Backup BehindRetention ClockJumped Consumer CorruptBackup Corru
 CorruptLog CorruptSegment Delivery DeliveryBatch DirectoryInUse DiskFull ExtraMissing Forbidden
 GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded Member MemberFenced Message
 MessageNotFound MessageTooLarge Origin OutcomeUnknown Overloaded Overview PipelineFailed Placed
-PlatformNotSupported Producer ProducerFailed ProducerFenced Published QueryFailed Queue
+PlatformNotSupported Producer ProducerFailed ProducerFenced ProtocolError Published QueryFailed Queue
 QueueClosed QueueFull QuiverError QuotaExceeded ReadFailed ReadOnly ReceiptError ReceiptExpired
 ReceiptInvalid Record RequestError Retry Sealed SealedFile Sent SentBatch SentBatches Staged
 StorageError StorageFailed StorageStats TopicExists TopicNotFound TopicPolicy TopicStats

@@ -5,20 +5,20 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import quiver
 from quiver import limits
 from quiver.client.flows import Flows
+from quiver.client.local import LocalBroker
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
 from quiver.storage.doctor import inspect
 from quiver.storage.files import DiskFiles
 from quiver.testing import VirtualClock
 from tests.contract.verbs import bodies
-from tests.inside import Inside
+from tests.inside import Inside, shard_of
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +104,7 @@ def test_a_log_file_that_cannot_be_read_hides_its_messages_and_no_others(
     with quiver.connect(tmp_path) as queue:
         queue.create_topic("t", retention="forever")
         queue.send_batch("t", [b"0" * 1000])
-        shard: Any = queue._flows.broker
+        shard = shard_of(queue._flows)
         shard.ask(Inside(lambda engine: engine.wal.roll())).wait()
         queue.send_batch("t", [b"1"])
         shard.ask(Inside(lambda engine: engine.wal._opened.cache_clear())).wait()
@@ -217,7 +217,7 @@ def test_a_letter_that_expired_while_it_was_leased_is_kept(tmp_path):
     clock = VirtualClock(1_000_000)
     files = DiskFiles(tmp_path)
     shard = Shard(Engine.open(files, now_ms=clock.now_ms(), secret=b"s"), clock)
-    with quiver.Queue(Flows(shard, "disk"), shard.close) as queue:
+    with quiver.Queue(Flows(LocalBroker(shard), "disk"), shard.close) as queue:
         queue.create_topic("t", dead_letter="dead")
         queue.send("t", b"precious", ttl=1)
         [delivery] = queue.receive("t", group="g", lease=600)

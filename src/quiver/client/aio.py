@@ -9,26 +9,28 @@ import time
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
 
 import pyarrow as pa
 
 from quiver import limits
 from quiver.client import arguments, sync
+from quiver.client.acks import AckMode
 from quiver.client.arguments import PositionLike
 from quiver.client.async_verbs import AsyncVerbs
 from quiver.client.consuming import Consuming, Outage, limit_of
 from quiver.client.flows import Flows
 from quiver.client.keeping import HOLDING, Kept, extend
-from quiver.client.outbox import Outbox, open_outbox
+from quiver.client.outbox import SendBuffer, open_outbox
 from quiver.client.results import (
     AsyncDelivery,
     Record,
 )
 from quiver.client.scanning import Scan
 from quiver.client.steps import Flow, Stopped
-from quiver.client.stock import GIVEN_UP, Stock
+from quiver.client.stock import GIVEN_UP, PrefetchBuffer
 from quiver.client.tasks import finished, run
 from quiver.client.twins import explained_by
 from quiver.errors import QueueClosed, QuiverError
@@ -39,13 +41,17 @@ from quiver.node.tickets import Ticket
 T = TypeVar("T")
 
 
+# Opens a queue for an event loop, or for threads: what it can do, and what ends it.
+Opening: TypeAlias = Callable[[asyncio.AbstractEventLoop | None], tuple[Flows, Callable[[], None]]]
+
+
 def _close_unwanted(opening: Future[tuple[Flows, Callable[[], None]]]) -> None:
     if opening.exception() is None:
         _, close = opening.result()
         close()
 
 
-class Runner:
+class TaskRunner:
     """Drives flows in tasks; when it is stopped, whatever they wait for is given up."""
 
     def __init__(self) -> None:
@@ -82,11 +88,11 @@ class Runner:
 class AsyncQueue(AsyncVerbs):
     """A queue in a directory. Tasks may share one; it is an async context manager."""
 
-    def __init__(self, open_: Callable[[], tuple[Flows, Callable[[], None]]]) -> None:
+    def __init__(self, open_: Opening) -> None:
         self._open = open_
         self._opened: Flows | None = None
         self._close: Callable[[], None] = lambda: None
-        self._keeper: Keeper | None = None
+        self._keeper: AsyncKeeper | None = None
 
     if not TYPE_CHECKING:  # type checkers refuse the await by themselves
 
@@ -109,9 +115,11 @@ class AsyncQueue(AsyncVerbs):
     async def __aenter__(self) -> Self:
         opening: Future[tuple[Flows, Callable[[], None]]] = Future()
 
+        loop = asyncio.get_running_loop()
+
         def open_() -> None:
             try:
-                opening.set_result(self._open())
+                opening.set_result(self._open(loop))
             except BaseException as error:  # noqa: BLE001  # whoever waits is told
                 opening.set_exception(error)
 
@@ -159,13 +167,13 @@ class AsyncQueue(AsyncVerbs):
 
     # -- receiving ---------------------------------------------------------------------------------
 
-    def _keeping(self, count: int) -> "Keeper":
+    def _keeping(self, count: int) -> "AsyncKeeper":
         if self._keeper is None:
-            self._keeper = Keeper(self._flows)
+            self._keeper = AsyncKeeper(self._flows)
         self._keeper.kept.demand_room(count)
         return self._keeper
 
-    def _kept(self) -> "Keeper | None":
+    def _kept(self) -> "AsyncKeeper | None":
         return self._keeper
 
     def consumer(
@@ -178,6 +186,7 @@ class AsyncQueue(AsyncVerbs):
         keep: bool = False,
         consumer: str = "",
         give_up_after: Duration | None = None,
+        acks: AckMode = "wait",
     ) -> "AsyncConsumer":
         """A consumer that receives up to `prefetch` messages ahead, while you work on the last one.
 
@@ -185,7 +194,9 @@ class AsyncQueue(AsyncVerbs):
         background until messages are settled. It waits for a node that is away, for `give_up_after` at
         most (None: as long as it takes).
         """
-        stock: Stock[AsyncDelivery] = Stock(prefetch, lease, keep=keep)
+        stock: PrefetchBuffer[AsyncDelivery] = PrefetchBuffer(
+            prefetch, lease, keep=keep, acks=acks, now_ms=self._flows.now_ms
+        )
         limit = limit_of(give_up_after)
         names = arguments.name(group, "group"), arguments.text(consumer, "consumer")
         return AsyncConsumer(self._flows, stock, limit, topic, *names)
@@ -237,9 +248,9 @@ def flows_of(queue: AsyncQueue) -> Flows:
 class AsyncProducer:
     """`sync.Producer` for one event loop: `send` waits only when too much is unconfirmed."""
 
-    def __init__(self, opening: Flow[Outbox], linger: float) -> None:
+    def __init__(self, opening: Flow[SendBuffer], linger: float) -> None:
         self._opening = opening
-        self._opened: Outbox | None = None
+        self._opened: SendBuffer | None = None
         self._linger = linger
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -248,7 +259,7 @@ class AsyncProducer:
         return f"<AsyncProducer {self._opened or 'not open'}>"
 
     @property
-    def _outbox(self) -> Outbox:
+    def _outbox(self) -> SendBuffer:
         if self._opened is None:
             raise QueueClosed("the producer is not open; use `async with queue.producer(…) as out`")
         return self._opened
@@ -328,7 +339,7 @@ class AsyncProducer:
         await self.aclose()
 
 
-class Keeper:
+class AsyncKeeper:
     """Makes leases of received messages longer, in a task that lives while there are some."""
 
     def __init__(self, flows: Flows) -> None:
@@ -376,15 +387,22 @@ class AsyncConsumer:
     """`Consumer`, awaited."""
 
     def __init__(
-        self, flows: Flows, stock: Stock[AsyncDelivery], give_up_after: float | None, *wish: str
+        self,
+        flows: Flows,
+        stock: PrefetchBuffer[AsyncDelivery],
+        give_up_after: float | None,
+        *wish: str,
     ) -> None:
         self._flows = flows
         self._stock = stock
         self._topic, self._group, _ = wish
         self._consuming = Consuming(flows, stock, AsyncDelivery, self._settle, wish)
         self._outage = Outage(self._consuming.title, give_up_after)
-        self._runner = Runner()
-        self._changed = asyncio.Condition()
+        self._runner = TaskRunner()
+        self._changed = asyncio.Condition()  # there may be something to take
+        self._bell = asyncio.Event()  # there may be something to do
+        self._waiting = 0  # how many wait for a message
+        self._timer: asyncio.TimerHandle | None = None  # until acks are to be sent
         self._closed = False
         self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
@@ -401,19 +419,29 @@ class AsyncConsumer:
         seconds = None if wait is None else milliseconds(wait, "wait") / 1000
         if not self._stock.ahead:
             return await self._receive(seconds)
+        delivery = self._take()
+        if delivery is not None:
+            return delivery
+        self._waiting += 1
         try:
             async with asyncio.timeout(seconds), self._changed:
-                while True:
-                    delivery = self._stock.take(time.monotonic())
-                    if self._stock.has_work:
-                        self._changed.notify_all()
-                    if delivery is not None or self._closed:
-                        return delivery
+                while (delivery := self._take()) is None and not self._closed:
                     if self._error is not None:
                         raise self._error
                     await self._changed.wait()
+                return delivery
         except TimeoutError:
             return None
+        finally:
+            self._waiting -= 1
+
+    def _take(self) -> AsyncDelivery | None:
+        """The next message, if one waits."""
+        self._tell_refused()
+        delivery = self._stock.take(time.monotonic())
+        if self._stock.has_work:
+            self._bell.set()
+        return delivery
 
     def __aiter__(self) -> Self:
         return self
@@ -424,17 +452,28 @@ class AsyncConsumer:
             raise StopAsyncIteration
         return delivery
 
+    async def flush(self) -> None:
+        """Return when all acks that were collected are stored."""
+        self._stock.owner.demand()
+        await run(self._consuming.flush())
+        self._tell_refused()
+
+    def _tell_refused(self) -> None:
+        if refusal := self._stock.acks.refusal():
+            raise refusal
+
     async def _receive(self, seconds: float | None) -> AsyncDelivery | None:
         """The next message, which is asked for now."""
         until = None if seconds is None else time.monotonic() + seconds
         while not self._closed:
+            self._tell_refused()
             if self._error is not None:  # what it gave before is no longer kept
                 raise self._error
             asked = time.monotonic()
             wait = self._stock.pause if until is None else max(until - asked, 0)
             with suppress(Stopped):
                 wait = min(wait, self._stock.pause)
-                got = await self._attempt(self._consuming.receive(1, wait, None))
+                got = await self._attempt(self._consuming.one(wait))
                 for delivery in got or ():
                     self._stock.keep([delivery], asked)
                     return delivery
@@ -445,6 +484,7 @@ class AsyncConsumer:
     async def _work(self) -> None:
         try:
             while not self._closed:
+                self._bell.clear()
                 await self._rest(await self._attempt(self._consuming.turn()))
         except Stopped:
             pass
@@ -452,6 +492,7 @@ class AsyncConsumer:
             await self._give_back()
             raise
         except Exception as error:  # noqa: BLE001  # whoever takes the next message is told
+            self._stock.acks.open = False  # nobody would send them
             async with self._changed:
                 self._error = error
                 self._changed.notify_all()
@@ -460,10 +501,10 @@ class AsyncConsumer:
         """Tell those who wait for messages, and wait until there is something to do."""
         async with self._changed:
             self._changed.notify_all()
-            if seconds is not None and not (self._closed or self._stock.has_work):
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(seconds):
-                        await self._changed.wait()
+        if seconds is not None and not (self._closed or self._stock.has_work):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._bell.wait()
 
     async def _attempt(self, flow: Flow[T]) -> T | None:
         """What the flow answers; None if its node is away, after a pause."""
@@ -480,37 +521,71 @@ class AsyncConsumer:
         return answer
 
     async def _settle(self, action: Any, items: Any, **options: Any) -> None:
+        acks = self._stock.acks
+        if action == "ack" and acks.open and not self._stock.owner.gone:
+            if acks.add(items[0], hurry=self._waiting > 0) == "look":
+                self._send_acks_by(acks.due_at)
+                if acks.enough:
+                    await run(self._consuming.flush())
+            return
         if action not in HOLDING:
             self._stock.settled(items)
-        await run(self._flows.settle(action, items, **options))
+        await run(self._consuming.settle(action, items, **options))
+
+    def _send_acks_by(self, at: float) -> None:
+        """See to it that what was collected is sent by then."""
+        seconds = at - time.monotonic()
+        if seconds <= 0:
+            with suppress(QuiverError):  # then it is tried again by the task, which tells
+                self._consuming.send_acks()
+            self._bell.set()  # and there is an answer to be seen
+        elif self._timer is None and at < inf:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._send_acks_now)
+
+    def _send_acks_now(self) -> None:
+        self._timer = None
+        self._send_acks_by(self._stock.acks.due_at)  # others may have been sent meanwhile
 
     async def aclose(self) -> None:
-        """Stop receiving, and give back what was not taken; that goes on if this is cancelled."""
+        """Stop receiving, store acks, give back what was not taken; that goes on if this is cancelled."""
         if self._stock.owner.gone:
             return
         if self._ending is None:
             self._ending = asyncio.create_task(self._end())
         await asyncio.shield(self._ending)
+        self._tell_refused()
 
     async def _end(self) -> None:
+        self._stock.close()
         async with self._changed:
             self._closed = True
             self._changed.notify_all()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._bell.set()
         self._runner.stop()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
         await self._give_back()
 
     async def _give_back(self) -> None:
+        self._stock.close()
         waiting = self._stock.emptied()
-        if waiting and not self._outage.lasts:
-            with suppress(TimeoutError, *GIVEN_UP):
-                async with asyncio.timeout(limits.CONSUMER_CLOSE_SECONDS):
-                    await run(self._consuming.release(waiting))
-        self._stock.were_given_back()
+        try:
+            with suppress(QuiverError):  # then it is told below
+                self._consuming.send_acks()
+            if waiting and not self._outage.lasts:
+                with suppress(TimeoutError, *GIVEN_UP):
+                    async with asyncio.timeout(limits.CONSUMER_CLOSE_SECONDS):
+                        await run(self._consuming.release(waiting))
+            self._stock.were_given_back()
+            await run(self._consuming.flush())
+        finally:
+            await asyncio.to_thread(self._consuming.close)
 
     async def __aenter__(self) -> Self:
         await run(self._flows.policy(self._topic))  # it is there
+        self._consuming.open()
         self._task = asyncio.create_task(self._work())
         return self
 

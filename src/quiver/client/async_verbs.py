@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from quiver.batches.rows import make_row
 from quiver.client import arguments
-from quiver.client.arguments import PositionLike, TopicChanges
+from quiver.client.arguments import PositionLike, TopicOptions
 from quiver.client.flows import Flows, listed
 from quiver.client.keeping import HOLDING, Keeping, demand_bool
 from quiver.client.loading import send_batches
@@ -29,13 +29,12 @@ from quiver.client.results import (
     Sent,
     SentBatch,
     SentBatches,
-    Staged,
 )
 from quiver.client.tasks import run
 from quiver.client.transaction import Collected, Settleable
 from quiver.model.commands import Discard, Redrive
 from quiver.model.message import Message
-from quiver.model.replies import Backup, Durability, Published, Sealed
+from quiver.model.replies import Backup, Durability, Published, Sealed, Staged
 from quiver.model.stats import GroupStats, Overview, TopicStats
 from quiver.model.topic import Compression, Guarantee, Order, Retry, RetryKind, TopicPolicy
 from quiver.model.units import Duration, Moment
@@ -117,7 +116,7 @@ class AsyncVerbs:
         )  # fmt: skip
         await run(self._flows.create_topic(topic, policy))
 
-    async def alter_topic(self, topic: str, **changes: Unpack[TopicChanges]) -> None:
+    async def alter_topic(self, topic: str, **changes: Unpack[TopicOptions]) -> None:
         """Change a topic's policy. Takes the arguments of `create_topic`, those that shall change.
 
         `partitions`, `order`, `fair`, `partition_by` and `ledger` stay as they are.

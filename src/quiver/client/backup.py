@@ -17,7 +17,7 @@ from quiver.errors import InvalidRequest, Overloaded, StorageError
 from quiver.model.replies import Backup
 from quiver.node.replica import Replica
 from quiver.storage import backup as storage
-from quiver.storage.backup import Kept, Manifest, Needed, Vault
+from quiver.storage.backup import KeptFile, Manifest, Needed, Vault
 from quiver.storage.files import DiskFiles
 from quiver.storage.lock import DirectoryLock, unowned
 from quiver.storage.mark import Mark
@@ -90,6 +90,6 @@ def _told(made: Manifest, vault: Vault) -> Backup:
     )
 
 
-def _order(kept: Kept) -> tuple[int, str]:
+def _order(kept: KeptFile) -> tuple[int, str]:
     """Log files behind all others, in their order."""
     return int(kept.name.startswith("wal-")), kept.name

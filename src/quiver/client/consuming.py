@@ -4,8 +4,10 @@ Both faces drive these flows: `sync.Consumer` in a thread, `aio.AsyncConsumer` i
 """
 
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from logging import getLogger
 from random import Random
 from threading import RLock
@@ -15,8 +17,8 @@ from quiver import limits
 from quiver.client.flows import Flows
 from quiver.client.keeping import extend
 from quiver.client.results import Leased
-from quiver.client.steps import Flow
-from quiver.client.stock import Ask, Begin, GiveBack, Keep, Rest, Stock
+from quiver.client.steps import Course, Flow, done
+from quiver.client.stock import Ask, Begin, GiveBack, Keep, PrefetchBuffer, Rest, SendAcks, Step
 from quiver.errors import (
     DiskFull,
     OutcomeUnknown,
@@ -27,7 +29,10 @@ from quiver.errors import (
     ReceiptExpired,
     UnavailableError,
 )
+from quiver.model.commands import Action
+from quiver.model.queries import Ping
 from quiver.model.units import milliseconds
+from quiver.node.tickets import Ticket
 
 L = TypeVar("L", bound=Leased)
 
@@ -35,24 +40,58 @@ LOGGER: Final = getLogger("quiver")
 FOR_THE_CALLER: Final = (DiskFull, QueueFull)  # nothing comes back by itself here
 
 
+@dataclass(slots=True, eq=False)
+class Settling(Generic[L]):
+    """Acks that were sent, and have no answer that is known."""
+
+    items: list[L]
+    course: Course[None]
+
+
 class Consuming(Generic[L]):
     """The steps of one consumer. `lock` is around every change of its stock."""
 
     def __init__(
-        self, flows: Flows, stock: Stock[L], make: Callable[..., L], settle: Callable[..., Any],
+        self, flows: Flows, stock: PrefetchBuffer[L], make: Callable[..., L], settle: Callable[..., Any],
         wish: Sequence[str],
     ) -> None:  # fmt: skip
         self.lock = RLock()  # taken as it is: a condition can be interrupted half way
         self.stock = stock
-        self._flows = flows.patient(limits.CONSUMER_PATIENCE_SECONDS)
+        self._queue = flows  # whose consumer it is
         self._make, self._settle = make, settle
         self._topic, self._group, self._name = wish
+        self._own = self._flows = flows
+        self._settling: deque[Settling[L]] = deque()
+
+    def open(self) -> None:
+        """Have a way to the messages that nobody else's answers hold up."""
+        self._own = self._queue.apart()
+        self._flows = self._own.patient(limits.CONSUMER_PATIENCE_SECONDS)
+
+    def close(self) -> None:
+        """Let go of it; what was taken is settled as the queue does."""
+        own = self._own
+        self._own = self._flows = self._queue
+        if own is not self._queue:
+            own.broker.close()
+
+    def settle(self, action: Action, items: Any, **options: Any) -> Flow[None]:
+        """Settle what somebody has taken, after what was acked before."""
+        if not self.stock.owner.gone:
+            yield from self.flush()
+        yield from self._own.settle(action, items, **options)
 
     def turn(self) -> Flow[float | None]:
         """Do what is to be done now; if that is nothing, how many seconds there are until the next turn."""
         asked = time.monotonic()
         with self.lock:
             step = self.stock.next(asked)
+        return (yield from self.do(step, asked))
+
+    def do(self, step: "Step[L]", asked: float) -> Flow[float | None]:
+        """Do this step, begun at `asked`, after the acks that were collected: both are one round trip."""
+        if not isinstance(step, Rest):
+            self.send_acks()
         match step:
             case Keep():
                 yield from extend(self._flows, step.due, self._told(asked))
@@ -67,9 +106,74 @@ class Consuming(Generic[L]):
                 got = yield from self.receive(step.room, wait, step.begin)
                 with self.lock:
                     self.stock.add(got, asked, step, time.monotonic())
+            case SendAcks():
+                yield from self.flush()
             case Rest(seconds):
+                yield from self._answered()
                 return seconds
+        if self.stock.closed:  # meanwhile
+            yield from self._give_back()
+        self.note_acks()
         return None
+
+    def _give_back(self) -> Flow[None]:
+        with self.lock:
+            waiting = self.stock.emptied()
+        if waiting:
+            yield from self.release(waiting)
+
+    # -- acks that were collected ------------------------------------------------------------------
+
+    def send_acks(self) -> None:
+        """Ask for what was collected to be settled: before all that is asked for after this."""
+        with self.lock:
+            if items := self.stock.acks.take():
+                one = Settling(items, Course(self._flows.settle("ack", items, acked=True)))
+                self._settling.append(one)
+                self._note(one)
+                if one.course.ticket is not None:
+                    one.course.ticket.shared = True
+
+    def note_acks(self) -> list[Ticket[Any]]:
+        """See what was answered; what is still waited for. An error if it is not known what was done."""
+        with self.lock:
+            for one in list(self._settling):
+                self._note(one)
+            tickets = [one.course.ticket for one in self._settling]
+        return [ticket for ticket in tickets if ticket is not None]
+
+    def _note(self, one: Settling[L]) -> None:
+        refused: Sequence[Any] = ()
+        try:
+            if not one.course.go():
+                return
+        except ReceiptExpired as error:
+            refused = error.refused
+        except ReceiptError:  # of a topic or group that was deleted
+            refused = one.items
+        except Exception:
+            self._settling.remove(one)
+            self.stock.acks.put_back(one.items)
+            raise
+        self._settling.remove(one)
+        self.stock.were_acked(one.items, refused)
+
+    def flush(self) -> Flow[None]:
+        """Send what was collected, and wait until all that was sent is answered."""
+        self.send_acks()
+        yield from self._answered()
+
+    def _answered(self) -> Flow[None]:
+        while tickets := self.note_acks():
+            with suppress(QuiverError):  # `note_acks` sees it, too
+                yield from done(tickets[0])
+
+    def one(self, wait: float) -> Flow[list[L]]:
+        """The next message, which is begun, or none."""
+        self.send_acks()
+        got = yield from self.receive(1, wait, None)
+        self.note_acks()
+        return got
 
     def receive(self, room: int, wait: float, begin: int | None) -> Flow[list[L]]:
         """Messages for the stock, or for whoever waits for one."""
@@ -77,12 +181,21 @@ class Consuming(Generic[L]):
             self._make, self._settle, self._topic, self._group, room, self.stock.lease_seconds,
             wait, self._name, begin,
         )  # fmt: skip
+        if got and self.stock.acks.open:
+            got[0].lease.acks = self  # they share it
         return got
 
     def release(self, deliveries: list[L]) -> Flow[None]:
         """Give these back; what is not ours any more need not be."""
         with suppress(ReceiptError):
-            yield from self._flows.settle("release", deliveries)
+            yield from self._flows.settle("release", deliveries, acked=True)
+
+    def end(self, waiting: list[L], *, asked: bool) -> Flow[None]:
+        """Give back what waits. What was `asked` for, and is not wanted, has its answer before."""
+        if waiting:
+            yield from self.release(waiting)
+        elif asked and self._own.broker.remote:
+            yield from self._own.ask(Ping())
 
     def _begin(self, deliveries: list[L], asked: float) -> Flow[None]:
         """Begin these. If others have some of them, see what else they have taken."""
@@ -115,7 +228,7 @@ class Consuming(Generic[L]):
     def is_passing(self, error: Exception) -> bool:
         """Whether it may be over after a while: the node is away, or has too much to do."""
         if isinstance(error, QueueClosed):  # the node's, which ends, or our own
-            return not self._flows.closed
+            return not self._flows.broker.closed
         away = isinstance(error, UnavailableError | OutcomeUnknown)
         return away and not isinstance(error, FOR_THE_CALLER)
 

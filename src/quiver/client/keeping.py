@@ -67,7 +67,7 @@ class Kept(Generic[L]):
 
     def settled(self, items: Any) -> None:
         """These need no lease any more."""
-        for item in listed(items):
+        for item in listed(items) if self._held else ():
             if isinstance(item, Leased):
                 self._held.pop(place(item), None)
 
@@ -103,7 +103,7 @@ def extend(
     for lease_seconds, deliveries in due:
         lost: Sequence[Any] = ()
         try:
-            yield from flows.settle("extend", deliveries, lease=lease_seconds)
+            yield from flows.settle("extend", deliveries, lease=lease_seconds, acked=True)
         except ReceiptExpired as error:
             lost = error.refused
         except ReceiptError:  # of a topic or group that was deleted

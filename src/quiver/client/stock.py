@@ -6,14 +6,20 @@ begun at a time, but as many as are handed out in a fraction of a second, becaus
 trip.
 """
 
+import time
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import filterfalse, repeat
 from math import inf
+from operator import attrgetter
 from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+import msgspec
 
 from quiver import limits
 from quiver.client import arguments
+from quiver.client.acks import AckMode, Acks
 from quiver.client.keeping import Kept, Place, demand_bool, place
 from quiver.client.owner import Owner
 from quiver.client.results import Leased
@@ -29,6 +35,8 @@ L = TypeVar("L", bound=Leased)
 # Why messages that were not taken could not be given back: no matter, their leases end by themselves,
 # or went with their topic.
 GIVEN_UP: Final = (ReceiptError, OutcomeUnknown, UnavailableError, QueueClosed)
+_DELIVERY: Final = attrgetter("delivery")  # in C, as it is for many
+_RESERVED: Final = attrgetter("reserved")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,25 +70,29 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
+class SendAcks:
+    """Nobody asks for messages now, and the acks that were collected should go."""
+
+
+@dataclass(frozen=True, slots=True)
 class Rest:
     """Nothing is to be done for some seconds, unless something happens."""
 
     seconds: float
 
 
-Step: TypeAlias = "Keep[L] | GiveBack[L] | Begin[L] | Ask | Rest"
+Step: TypeAlias = "Keep[L] | GiveBack[L] | Begin[L] | Ask | SendAcks | Rest"
 
 
-@dataclass(slots=True)
-class Waiting(Generic[L]):
+class Waiting(msgspec.Struct, gc=False, eq=False):
     """A delivery that nobody has taken: until when it is leased, and since when it can be taken."""
 
-    delivery: L
+    delivery: Any
     until: float
     since: float
 
 
-class Pace:
+class BeginPace:
     """How many messages to begin at once: as many as were handed out lately."""
 
     def __init__(self) -> None:
@@ -104,7 +116,35 @@ class Pace:
         return lately and self._count >= max(count, 2)
 
 
-class Stock(Generic[L]):
+class Haste:
+    """Whether it takes longer to get messages than to use up all that may wait.
+
+    Then whoever takes them waits in any case, and the fewest requests are best: for all of them, when none
+    is left. Otherwise it is best to ask when half of them are left, so that nobody waits.
+    """
+
+    def __init__(self) -> None:
+        self.hasty = False
+        self._ran_out: float | None = None  # when the first found nothing to take
+        self._since = -inf  # when the last ones came
+        self._count = 0  # and how many waited then
+
+    def ran_out(self, now: float) -> None:
+        """Somebody found nothing to take."""
+        if self._ran_out is None:
+            self._ran_out = now
+
+    def came(self, asked: float, now: float, count: int, most: int) -> None:
+        """An answer; so many wait now, of so many that may."""
+        if self._ran_out is None or not self._count:
+            self.hasty = False
+        else:  # from how long it took to use up what there was
+            needs = (self._ran_out - self._since) * most / self._count
+            self.hasty = now - asked > needs
+        self._ran_out, self._since, self._count = None, now, count
+
+
+class PrefetchBuffer(Generic[L]):
     """Deliveries that wait to be taken, and what is to be done next.
 
     Times are seconds of any clock that only goes forward. What waits longer than its lease lasts is
@@ -112,18 +152,27 @@ class Stock(Generic[L]):
     is settled already: it has no lease that could end, be made longer, or be given back.
     """
 
-    def __init__(self, most: Any, lease: Any, *, keep: Any) -> None:
+    def __init__(
+        self, most: Any, lease: Any, *, keep: Any, acks: Any = "wait",
+        now_ms: Callable[[], int] = lambda: 0, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         self.lease_seconds = arguments.lease_ms(lease) / 1000
         self.ahead = arguments.whole(most, "prefetch", 0, limits.RECEIVE_MESSAGES_MAX)
         self.owner = Owner("consumer")
+        collects = arguments.choice(acks, "acks", AckMode) == "background"
+        self.acks: Acks[L] = Acks(
+            self.ahead, self.lease_seconds, open_=collects, now_ms=now_ms, clock=clock
+        )
         self._keep = demand_bool(keep, "keep")
         self._kept: Kept[L] = Kept()
+        self.closed = False  # what comes is to be given back
         self._wanted = False  # somebody found nothing to take
-        self._begun: deque[Waiting[L]] = deque()
-        self._reserved: deque[Waiting[L]] = deque()
-        self._changing: list[Waiting[L]] = []  # being begun or given back, as far as is known
+        self._begun: deque[Waiting] = deque()
+        self._reserved: deque[Waiting] = deque()
+        self._changing: list[Waiting] = []  # being begun or given back, as far as is known
         self._refill_at = self.ahead // 2 if self.ahead else -1
-        self._pace = Pace()
+        self._pace = BeginPace()
+        self._haste = Haste()
 
     def __len__(self) -> int:
         return len(self._begun) + len(self._reserved)
@@ -135,25 +184,43 @@ class Stock(Generic[L]):
         while self._begun:
             waiting = self._begun.popleft()
             if now < waiting.until:
-                return waiting.delivery
+                delivery: L = waiting.delivery
+                return delivery
             self._kept.settled([waiting.delivery])
         self._wanted = True
+        self._haste.ran_out(now)
         return None
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether something can be taken, if its lease still holds."""
+        return bool(self._begun)
 
     @property
     def has_work(self) -> bool:
         """Whether something can be done now for those who take messages."""
-        return (self._wanted and not self._begun) or len(self) <= self._refill_at
+        if len(self._begun) + len(self._reserved) <= self._refill_at:
+            return True
+        return self._wanted and not self._begun
 
     def settled(self, items: Any) -> None:
         """These need no lease any more."""
         self._kept.settled(items)
 
+    def were_acked(self, items: list[L], refused: Sequence[Any]) -> None:
+        """What was collected is answered; until then it has to be held."""
+        self._kept.settled(items)
+        self.acks.settled(items, refused)
+
+    def close(self) -> None:
+        """From now on nothing is asked for or collected, and what comes is to be given back."""
+        self.closed, self.acks.open = True, False
+
     def emptied(self) -> list[L]:
         """What was never taken, to be given back; what cannot be given back can still be taken."""
         self._give_all_back()
         self._kept = Kept()
-        return [waiting.delivery for waiting in self._changing]
+        return list(map(_DELIVERY, self._changing))
 
     # -- for whoever works in the background -------------------------------------------------------
 
@@ -164,14 +231,17 @@ class Stock(Generic[L]):
 
     def next(self, now: float) -> "Step[L]":
         """What is to be done now."""
+        if self.closed:
+            return Rest(self.pause)
         keep_in = self._kept.pause(now)
         if keep_in == 0:
             return Keep(self._kept.due(now))
-        begun = [waiting.since for waiting in self._begun if waiting.until < inf]
-        stale_at = min(begun, default=inf) + limits.CONSUMER_BEGUN_SECONDS_MAX
+        stale_at = inf
+        if self._begun and self._begun[0].until < inf:  # else none of them can be given back
+            stale_at = self._begun[0].since + limits.CONSUMER_BEGUN_SECONDS_MAX
         if self._changing or stale_at <= now:
             self._give_all_back()
-            return GiveBack([waiting.delivery for waiting in self._changing])
+            return GiveBack(list(map(_DELIVERY, self._changing)))
         while self._reserved and self._reserved[0].until <= now:
             self._kept.settled([self._reserved.popleft().delivery])
         if self._wanted and not self._begun:
@@ -180,8 +250,13 @@ class Stock(Generic[L]):
         if len(self) <= self._refill_at:
             # A consumer that uses all of it up so fast begins it at once.
             fast = self._pace.is_for(self.ahead, now) and not self._reserved
+            if fast:
+                self._pace.next(now, self.ahead)
             return Ask(self.ahead - len(self), self.ahead if fast else 0, waits=False)
-        return Rest(min(self.pause, stale_at - now, inf if keep_in is None else keep_in))
+        if self.acks.due_at <= now:
+            return SendAcks()
+        rest = min(self.pause, stale_at - now, self.acks.due_at - now)
+        return Rest(rest if keep_in is None else min(rest, keep_in))
 
     def _for_somebody(self, now: float) -> "Step[L]":
         """Somebody waits: begin what is here, or ask for something."""
@@ -191,7 +266,7 @@ class Stock(Generic[L]):
             return Ask(self.ahead, count, waits=True)
         count = min(count, len(self._reserved))
         self._changing = [self._reserved.popleft() for _ in range(count)]
-        return Begin([waiting.delivery for waiting in self._changing])
+        return Begin(list(map(_DELIVERY, self._changing)))
 
     def _give_all_back(self) -> None:
         """Also what is only reserved: in strict order it must not begin before what goes back."""
@@ -200,21 +275,31 @@ class Stock(Generic[L]):
         self._begun = deque(waiting for waiting in self._begun if waiting.until == inf)
         self._reserved.clear()
         self._refill_at = -1  # until somebody wants something again
-        self._pace = Pace()
+        self._pace = BeginPace()
 
     def add(self, deliveries: Sequence[L], asked: float, step: Ask, now: float) -> None:
         """Take these in; they were asked for at `asked`, so their leases last at least from then."""
-        for delivery in deliveries:
-            if delivery.reserved:
-                self._reserved.append(Waiting(delivery, asked + self.lease_seconds, now))
-            else:
-                self._begun.append(self._as_begun(delivery, asked, now))
-        self.keep(deliveries, asked)
-        left = len(self) // 2 if len(self) > 1 else -1
+        leased = asked + self.lease_seconds
+        if deliveries:
+            until = inf if deliveries[0].lease.settled else leased
+            begun = filterfalse(_RESERVED, deliveries)
+            self._begun.extend(map(Waiting, begun, repeat(until), repeat(now)))
+            reserved = filter(_RESERVED, deliveries)
+            self._reserved.extend(map(Waiting, reserved, repeat(leased), repeat(now)))
+            self.keep(deliveries, asked)
+        if self.closed:
+            self._give_all_back()
+        self._wanted = self._wanted and not self._begun
+        if step.waits:  # for messages, and who knows for how long
+            asked = now
+        self._haste.came(asked, now, len(self), self.ahead)
         # If there was less than there is room for, there is no more: later, when half is used up.
-        self._refill_at = self.ahead // 2 if len(deliveries) >= step.room else left
+        if len(deliveries) < step.room:
+            self._refill_at = len(self) // 2 if len(self) > 1 else -1
+        else:
+            self._refill_at = 0 if self._haste.hasty else self.ahead // 2
 
-    def _as_begun(self, delivery: L, asked: float, now: float) -> "Waiting[L]":
+    def _as_begun(self, delivery: L, asked: float, now: float) -> Waiting:
         until = inf if delivery.lease.settled else asked + self.lease_seconds
         return Waiting(delivery, until, now)
 
@@ -226,23 +311,26 @@ class Stock(Generic[L]):
     def were_begun(self, refused: Sequence[Any], asked: float, now: float) -> None:
         """What was to be begun has begun at `asked` or later, but for what was refused."""
         gone = places(refused)
-        self._begun.extend(
+        changed, self._changing = self._changing, []
+        begun = [
             self._as_begun(waiting.delivery, asked, now)
-            for waiting in self._changing
+            for waiting in changed
             if place(waiting.delivery) not in gone
-        )
-        self._changing = []
+        ]
+        self._begun.extend(begun)
         self._kept.settled(refused)
+        if self.closed:
+            self._give_all_back()
 
     def were_given_back(self) -> None:
         """What was to be given back is nobody's."""
-        self._kept.settled([waiting.delivery for waiting in self._changing])
+        self._kept.settled(list(map(_DELIVERY, self._changing)))
         self._changing = []
 
     @property
     def reserved(self) -> list[L]:
         """What has not begun."""
-        return [waiting.delivery for waiting in self._reserved]
+        return list(map(_DELIVERY, self._reserved))
 
     def were_kept(self, kept: Iterable[L], lost: Sequence[Any], asked: float) -> None:
         """Their leases last from `asked` on, but for those that were `lost`."""

@@ -3,8 +3,9 @@
 import atexit
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from threading import Condition, Lock, RLock, Thread
+from contextlib import suppress
+from math import inf
+from threading import Condition, Lock, RLock, Thread, get_ident
 from types import TracebackType
 from typing import Any, Final, NoReturn, Self, TypeVar
 from weakref import WeakSet
@@ -13,19 +14,20 @@ import pyarrow as pa
 
 from quiver import limits
 from quiver.client import arguments
+from quiver.client.acks import AckMode
 from quiver.client.arguments import PositionLike
-from quiver.client.consuming import Consuming, Outage, limit_of
+from quiver.client.consuming import LOGGER, Consuming, Outage, limit_of
 from quiver.client.flows import Flows
 from quiver.client.keeping import HOLDING, Kept, extend
-from quiver.client.outbox import Outbox, open_outbox
+from quiver.client.outbox import SendBuffer, open_outbox
 from quiver.client.owner import Owner
 from quiver.client.results import (
     Delivery,
     Record,
 )
 from quiver.client.scanning import Scan
-from quiver.client.steps import Flow, Stopped
-from quiver.client.stock import GIVEN_UP, Stock
+from quiver.client.steps import Course, Flow, Stopped
+from quiver.client.stock import GIVEN_UP, Ask, PrefetchBuffer, Rest
 from quiver.client.sync_verbs import Verbs
 from quiver.client.threads import run
 from quiver.errors import QueueClosed, QuiverError
@@ -42,62 +44,57 @@ NOT_PICKLED: Final = (
 )
 
 
-class Runner:
+class ThreadRunner:
     """Drives flows in threads; when it is stopped, whatever they wait for is given up.
 
     A signal handler may stop it in the middle of anything that its own thread does here. So it waits for
-    bare locks: an Event has a lock inside that such a handler would wait for in vain.
+    tickets: an Event has a lock inside that such a handler would wait for in vain.
     """
 
     def __init__(self) -> None:
         self._lock = RLock()
         self._stopped = False
-        self._waiting: dict[
-            Any, None
-        ] = {}  # a lock for each that waits, who has it when it is woken
+        self._waiting: dict[Ticket[Any], None] = {}
 
     def stop(self) -> None:
         """From now on nothing is waited for."""
         with self._lock:
             self._stopped = True
-            for waiting in list(self._waiting):
-                _wake(waiting)
+            for ticket in list(self._waiting):
+                ticket.nudge()
 
     def run(self, flow: Generator[Any, Any, T], seconds: float | None = None) -> T:
         """Drive a flow; `Stopped` is raised when it waits for something that takes longer."""
-        return run(flow, lambda ticket: self._wait(ticket, seconds))
+        return run(flow, lambda ticket: self._answer(ticket, seconds))
 
     def pause(self, seconds: float) -> None:
         """Wait for so long, or until it is stopped."""
-        with self._waits() as waiting:
-            waiting.acquire(timeout=seconds)
+        with suppress(Stopped):
+            self.wait(Ticket(), seconds)
 
-    def _wait(self, ticket: Ticket[Any], seconds: float | None) -> Any:
+    def wait(self, ticket: Ticket[Any], seconds: float | None) -> bool:
+        """Wait for a ticket; whether it is set in time. `Stopped` if it is not and this is stopped."""
         try:
-            with self._waits() as waiting:
-                ticket.when_done(lambda: _wake(waiting))
-                waiting.acquire(timeout=-1 if seconds is None else seconds)
-        except BaseException:
-            ticket.abandoned = True
-            raise
-        if not ticket.done:
-            ticket.abandoned = True
-            raise Stopped
-        return ticket.get()
-
-    @contextmanager
-    def _waits(self) -> Iterator[Any]:
-        waiting = Lock()
-        waiting.acquire()
-        with self._lock:
-            self._waiting[waiting] = None
-            if self._stopped:
-                _wake(waiting)
-        try:
-            yield waiting
+            with self._lock:
+                self._waiting[ticket] = None
+                if self._stopped:
+                    seconds = 0
+            done = ticket.wait_for(seconds)
         finally:
             with self._lock:
-                del self._waiting[waiting]
+                self._waiting.pop(ticket, None)
+        if self._stopped and not done:
+            raise Stopped
+        return done
+
+    def _answer(self, ticket: Ticket[Any], seconds: float | None) -> Any:
+        try:
+            if not self.wait(ticket, seconds):
+                raise Stopped
+        except BaseException:
+            ticket.give_up()
+            raise
+        return ticket.get()
 
 
 def _wake(waiting: Any) -> None:
@@ -189,6 +186,7 @@ class Queue(Verbs):
         keep: bool = False,
         consumer: str = "",
         give_up_after: Duration | None = None,
+        acks: AckMode = "wait",
     ) -> "Consumer":
         """A consumer that receives up to `prefetch` messages ahead, while you work on the last one.
 
@@ -206,8 +204,12 @@ class Queue(Verbs):
             consumer: A name that is kept with the lease, for those who look; cut at 1,000
                 characters.
             give_up_after: How long a node may be away before `get` raises that; None for any time.
+            acks: "wait" for each `ack` until it is stored, or "background": it returns at once, and
+                what was acked in the last milliseconds may come again if this process dies.
         """
-        stock: Stock[Delivery] = Stock(prefetch, lease, keep=keep)
+        stock: PrefetchBuffer[Delivery] = PrefetchBuffer(
+            prefetch, lease, keep=keep, acks=acks, now_ms=self._flows.now_ms
+        )
         limit = limit_of(give_up_after)
         run(self._flows.policy(topic))  # it is there
         names = arguments.name(group, "group"), arguments.text(consumer, "consumer")
@@ -294,7 +296,7 @@ class Producer:
     unconfirmed, `send` waits.
     """
 
-    def __init__(self, outbox: Outbox, linger: float) -> None:
+    def __init__(self, outbox: SendBuffer, linger: float) -> None:
         self._outbox = outbox
         self._owner = outbox.owner
         self._linger = linger
@@ -418,7 +420,7 @@ class Keeper:
     def __init__(self, flows: Flows) -> None:
         self.owner = Owner("queue")
         self._flows = flows.patient(limits.CONSUMER_PATIENCE_SECONDS)
-        self._runner = Runner()
+        self._runner = ThreadRunner()
         self._lock = RLock()
         self._changed = Condition(self._lock)
         self._kept: Kept[Delivery] = Kept()
@@ -489,28 +491,48 @@ class Consumer:
     group has begun cannot be, and can be taken after closing, too. With `keep`, leases are made longer in
     the background, of what waits and of what you have taken, until it is settled or the consumer closed.
 
+    With acks="background" the `ack` of what you took returns at once. Acks go together, with the next
+    request for messages or a few milliseconds later; `flush` and `close` wait for them. Until then a
+    message may come again if this process dies. What was refused, because a lease had ended before, is
+    told by the next `get`, `flush` or `close`: ReceiptExpired, with all that it is about as `refused`.
+
     While its node is away it waits, and goes on when it is back; both are logged, as "quiver".
     """
 
+    # Whoever calls `get` drives: asks for more when half of what waits is taken, and reads the answer when
+    # nothing waits any more. One thread does so at a time. What is due while nobody calls is seen to by a
+    # thread of our own, the minder. It is not woken by `get`, but looks now and then.
+
     def __init__(
-        self, flows: Flows, stock: Stock[Delivery], give_up_after: float | None, *wish: str
+        self, flows: Flows, stock: PrefetchBuffer[Delivery], give_up_after: float | None, *wish: str
     ) -> None:
-        self._flows = flows
+        self._place = flows.place
         self._stock = stock
         self._topic, self._group, _ = wish
         self._consuming = Consuming(flows, stock, Delivery, self._settle, wish)
+        self._consuming.open()
         self._outage = Outage(self._consuming.title, give_up_after)
-        self._runner = Runner()
+        self._runner = ThreadRunner()
         self._lock = self._consuming.lock
         self._changed = Condition(self._lock)
         self._closed = False
         self._error: Exception | None = None
-        self._thread = Thread(target=self._work, name="quiver-consumer", daemon=True)
+        self._driver = 0  # the thread that drives
+        self._waiting = 0  # how many wait for it
+        self._turn: ConsumerTurn | None = None  # what it is about, or somebody has left
+        self._gave_up = False  # an answer may still come that is not wanted
+        self._retry_at = 0.0  # the node is away until then
+        self._look_after = min(limits.CONSUMER_BEGIN_SECONDS, stock.pause)
+        self._idle_until = 0.0  # nothing is due before, if nobody calls
+        self._looks_at = 0.0  # when the minder looks what is due
+        self._bell = Lock()  # and what it sleeps on
+        self._bell.acquire()
+        self._thread = Thread(target=self._mind, name="quiver-consumer", daemon=True)
         self._thread.start()
         _OPEN.add(self)
 
     def __repr__(self) -> str:
-        return f"<Consumer {self._topic}/{self._group} in {self._flows.place}>"
+        return f"<Consumer {self._topic}/{self._group} in {self._place}>"
 
     def get(self, *, wait: Duration | None = None) -> Delivery | None:
         """The next message; None if none came within `wait` (None: for ever) or it was closed.
@@ -518,23 +540,20 @@ class Consumer:
         Args:
             wait: How long to wait; None for as long as it takes.
         """
-        until = None if wait is None else time.monotonic() + milliseconds(wait, "wait") / 1000
-        self._stock.owner.demand()
-        if not self._stock.ahead:
+        until = inf if wait is None else time.monotonic() + milliseconds(wait, "wait") / 1000
+        stock = self._stock
+        if stock.owner.gone:
+            stock.owner.demand()
+        if not stock.ahead:
             return self._receive(until)
         with self._lock:
-            while True:
-                delivery = self._stock.take(time.monotonic())
-                if self._stock.has_work:
-                    self._changed.notify_all()
-                if delivery is not None or self._closed:
+            if not stock.acks.refused:
+                delivery = stock.take(time.monotonic())
+                if delivery is not None:
+                    if self._turn is None and stock.has_work and not self._driver:
+                        self._look_ahead()
                     return delivery
-                if self._error is not None:
-                    raise self._error
-                left = None if until is None else until - time.monotonic()
-                if left is not None and left <= 0:
-                    return None
-                self._changed.wait(left)
+        return self._wait_for_one(until)
 
     def __iter__(self) -> Self:
         return self
@@ -545,81 +564,306 @@ class Consumer:
             raise StopIteration
         return delivery
 
-    def _receive(self, until: float | None) -> Delivery | None:
+    def flush(self) -> None:
+        """Return when all acks that were collected are stored."""
+        self._stock.owner.demand()
+        self._flush()
+        self._tell_refused()
+
+    def _flush(self, runner: ThreadRunner | None = None) -> None:
+        """Send what was collected, and wait until all that was sent is answered."""
+        self._consuming.send_acks()
+        while tickets := self._consuming.note_acks():
+            if runner is None:
+                tickets[0].wait_for(None)
+            else:
+                runner.wait(tickets[0], None)
+
+    def _tell_refused(self) -> None:
+        with self._lock:
+            refusal = self._stock.acks.refusal()
+        if refusal is not None:
+            raise refusal
+
+    # -- one at a time -----------------------------------------------------------------------------
+
+    def _receive(self, until: float) -> Delivery | None:
         """The next message, which is asked for now."""
         while not self._closed:
+            self._tell_refused()
             if self._error is not None:  # what it gave before is no longer kept
                 raise self._error
             asked = time.monotonic()
-            wait = self._stock.pause if until is None else max(until - asked, 0)
+            wait = min(max(until - asked, 0), self._stock.pause)
             with suppress(Stopped):
-                wait = min(wait, self._stock.pause)
-                got = self._attempt(self._consuming.receive(1, wait, None))
-                for delivery in got or ():
+                for delivery in self._attempt(self._consuming.one(wait)):
                     with self._lock:
                         self._stock.keep([delivery], asked)
                     return delivery
-            if until is not None and time.monotonic() >= until:
+            if time.monotonic() >= until:
                 break
         return None
 
-    def _work(self) -> None:
-        try:
-            while not self._closed:
-                self._rest(self._attempt(self._consuming.turn()))
-        except Stopped:
-            pass
-        except Exception as error:  # noqa: BLE001  # whoever takes the next message is told
-            with self._lock:
-                self._error = error
-                self._changed.notify_all()
-
-    def _rest(self, seconds: float | None) -> None:
-        """Tell those who wait for messages, and wait until there is something to do."""
-        with self._lock:
-            self._changed.notify_all()
-            if seconds is not None and not (self._closed or self._stock.has_work):
-                self._changed.wait(seconds)
-
-    def _attempt(self, flow: Flow[T]) -> T | None:
-        """What the flow answers; None if its node is away, after a pause."""
+    def _attempt(self, flow: Flow[list[Delivery]]) -> list[Delivery]:
+        """What the flow answers; nothing if its node is away, after a pause."""
         began = time.monotonic()
         try:
             answer = self._runner.run(flow)
         except QuiverError as error:
+            if self._closed and isinstance(error, QueueClosed):  # just now, by another thread
+                return []
             if not self._consuming.is_passing(error):
                 raise
             with self._lock:
                 pause = self._outage.failed(error, began)
             self._runner.pause(pause)
-            return None
-        if not isinstance(answer, float):  # else it had nothing to ask
-            with self._lock:
-                self._outage.is_over()
+            return []
+        with self._lock:
+            self._outage.is_over()
         return answer
 
+    # -- driving -----------------------------------------------------------------------------------
+
+    def _wait_for_one(self, until: float) -> Delivery | None:
+        """The next message; drive until there is one, or wait for whoever drives."""
+        me, over = get_ident(), False
+        while True:
+            try:
+                with self._lock:
+                    self._tell_refused()
+                    if self._stock.has_begun or not over:
+                        delivery = self._stock.take(time.monotonic())
+                        if delivery is not None:
+                            return delivery
+                    if self._error is not None and not self._closed:
+                        raise self._error
+                    if self._closed or over:
+                        return None
+                    if self._driver not in (0, me):
+                        self._wait_for_driver(until)
+                    else:
+                        self._driver = me
+                if self._driver == me:
+                    self._drive(until)
+            finally:
+                now = time.monotonic()
+                over = now >= until
+                if self._driver == me:
+                    with self._lock:
+                        self._leave(now)
+
+    def _wait_for_driver(self, until: float) -> None:
+        self._waiting += 1
+        try:
+            self._changed.wait(None if until == inf else until - time.monotonic())
+        finally:
+            self._waiting -= 1
+
+    def _look_ahead(self) -> None:
+        """Ask for more, and do not wait for it. The lock is held."""
+        now = time.monotonic()
+        if now >= self._retry_at:
+            self._driver = get_ident()
+            try:
+                self._go(-inf)
+            finally:
+                self._leave(now)
+
+    def _drive(self, until: float) -> None:
+        """Go on with a turn, or begin one, while there is time."""
+        with suppress(Stopped):
+            pause = min(self._retry_at, until) - time.monotonic()
+            if self._turn is None and pause > 0:
+                self._runner.pause(pause)
+            else:
+                self._go(until)
+
+    def _go(self, until: float) -> float | None:
+        """Take the turn as far as it goes until then; if there is nothing to do, for how long."""
+        turn = self._turn
+        try:
+            if turn is None:
+                turn = self._turn = ConsumerTurn(self._consuming)
+            if turn.course.go(lambda ticket: self._answered(ticket, until)):
+                with self._lock:
+                    self._turn = None
+                    if not isinstance(turn.step, Rest):
+                        self._outage.is_over()
+        except Stopped:
+            raise
+        except Exception as error:  # noqa: BLE001  # whoever takes the next message is told
+            with self._lock:
+                self._turn = None
+                self._failed(error, time.monotonic() if turn is None else turn.asked)
+        return turn.step.seconds if turn is not None and isinstance(turn.step, Rest) else None
+
+    def _answered(self, ticket: Ticket[Any], until: float) -> bool:
+        if until == inf:
+            return self._runner.wait(ticket, None)
+        return until > 0 and self._runner.wait(ticket, max(until - time.monotonic(), 0))
+
+    def _failed(self, error: Exception, began: float) -> None:
+        """If the node is away, try again later; else that was all."""
+        if self._closed:
+            return
+        try:
+            if not isinstance(error, QuiverError) or not self._consuming.is_passing(error):
+                raise error
+            self._retry_at = time.monotonic() + self._outage.failed(error, began)
+        except Exception as final:  # noqa: BLE001
+            self._error = final
+            self._stock.acks.open = False  # nobody would send them
+
+    def _leave(self, now: float, idle: float | None = None) -> None:
+        """Somebody else may drive; if nobody does, the minder is to look after a while."""
+        self._driver = 0
+        if self._closed:
+            self._end_turn()
+        self._changed.notify_all()
+        self._idle_until = now + (self._look_after if idle is None else idle)
+        self._rings_by(self._idle_until)
+
+    # -- minding -----------------------------------------------------------------------------------
+
+    def _rings_by(self, at: float) -> None:
+        """See to it that the minder looks by then."""
+        if at < self._looks_at:
+            self._looks_at = at
+            _wake(self._bell)
+
+    def _mind(self) -> None:
+        """See to what is due while nobody calls."""
+        while not (self._closed or self._error):
+            with self._lock:
+                now = time.monotonic()
+                acks_at = max(self._stock.acks.due_at, self._retry_at)
+                self._looks_at = due = min(acks_at, self._due())
+                drives = due < acks_at and due <= now
+                if drives:
+                    self._driver = get_ident()
+            if due > now:
+                self._bell.acquire(timeout=-1 if due == inf else due - now)
+            elif drives:
+                self._do_what_is_due()
+            else:
+                self._send_acks()
+
+    def _due(self) -> float:
+        """When something else than acks is due. Whoever drives sees to it."""
+        if self._driver or self._waiting:
+            return inf
+        due = self._idle_until
+        if self._turn is not None:
+            due = max(due, self._turn.asked + self._look_after)
+        return max(due, self._retry_at)
+
+    def _do_what_is_due(self) -> None:
+        seconds = None
+        with suppress(Stopped):
+            seconds = self._go(inf)
+        with self._lock:
+            self._leave(time.monotonic(), seconds or 0)
+
+    def _send_acks(self) -> None:
+        began = time.monotonic()
+        try:
+            self._flush(self._runner)
+        except Stopped:
+            pass
+        except Exception as error:  # noqa: BLE001  # whoever takes the next message is told
+            with self._lock:
+                self._failed(error, began)
+
     def _settle(self, action: Any, items: Any, **options: Any) -> None:
-        if action not in HOLDING and not self._stock.owner.gone:
+        if self._stock.owner.gone:
+            run(self._consuming.settle(action, items, **options))
+            return
+        acks = self._stock.acks
+        if action == "ack" and acks.open:
+            with self._lock:
+                collected = acks.add(items[0], hurry=self._driver != 0 and self._may_wait_long)
+            if collected:
+                if collected == "look":
+                    self._look_at_acks()
+                return
+        if action not in HOLDING:
             with self._lock:
                 self._stock.settled(items)
-        run(self._flows.settle(action, items, **options))
+        run(self._consuming.settle(action, items, **options))
+
+    @property
+    def _may_wait_long(self) -> bool:
+        """Whether somebody waits for messages, perhaps for those that an ack makes ready."""
+        turn = self._turn
+        return turn is not None and isinstance(turn.step, Ask) and turn.step.waits
+
+    def _look_at_acks(self) -> None:
+        """The minder is to send them in time; if there are enough, wait until they are stored."""
+        acks = self._stock.acks
+        with self._lock:
+            self._rings_by(acks.due_at)
+        if acks.enough:
+            self._flush()
+
+    # -- the end -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Stop receiving, and give back what was not taken; in a forked process that is not ours."""
+        """Stop receiving, store acks, and give back what was not taken; in a forked process nothing."""
         if self._stock.owner.gone:
             return
         _OPEN.discard(self)
+        inside = self._is_inside()
         with self._lock:
             self._closed = True
+            self._stock.close()
             self._changed.notify_all()
+            self._looks_at = 0.0
+            _wake(self._bell)
         self._runner.stop()
-        self._thread.join()
         with self._lock:
+            if not inside:
+                self._changed.wait_for(lambda: not self._driver, limits.CONSUMER_CLOSE_SECONDS)
+            self._end_turn()
             waiting = self._stock.emptied()
-        if waiting and not self._outage.lasts:
-            with suppress(Stopped, *GIVEN_UP):
-                Runner().run(self._consuming.release(waiting), limits.CONSUMER_CLOSE_SECONDS)
-        self._stock.were_given_back()
+        self._runner.stop()  # again: the end of the turn may have used up what wakes its wait
+        try:
+            with suppress(QuiverError):  # then it is told below
+                self._consuming.send_acks()
+            if not self._outage.lasts:
+                with suppress(Stopped, *GIVEN_UP):
+                    ending = self._consuming.end(waiting, asked=self._gave_up)
+                    ThreadRunner().run(ending, limits.CONSUMER_CLOSE_SECONDS)
+            self._stock.were_given_back()
+            self._flush()
+        finally:
+            self._consuming.close()
+            if not inside:
+                self._thread.join()
+        self._tell_refused()
+
+    def _is_inside(self) -> bool:
+        """Whether this is a signal handler, in the middle of something that this thread does here."""
+        try:
+            self._changed.notify_all()
+        except RuntimeError:  # this thread has not the lock
+            return self._driver == get_ident()
+        return True
+
+    def _end_turn(self) -> None:
+        """End what somebody has left, or is in the middle of: a thread that hangs, or has this handler."""
+        turn = self._turn
+        if turn is None:
+            return
+        ticket = turn.course.ticket
+        if ticket is not None and isinstance(turn.step, Ask):
+            if not (turn.step.waits or self._outage.lasts):
+                ticket.wait_for(limits.CONSUMER_CLOSE_SECONDS)
+            ticket.abandoned, self._gave_up = True, True  # what it gets is given back
+        if not self._driver:
+            self._turn = None
+            with suppress(*GIVEN_UP):
+                if not turn.course.go():
+                    turn.course.close()
 
     def __enter__(self) -> Self:
         return self
@@ -633,11 +877,26 @@ class Consumer:
         self.close()
 
 
+class ConsumerTurn:
+    """What a consumer does now: a step of its stock, and how far that is."""
+
+    __slots__ = ("asked", "course", "step")
+
+    def __init__(self, consuming: Consuming[Delivery]) -> None:
+        self.asked = time.monotonic()
+        with consuming.lock:
+            self.step = consuming.stock.next(self.asked)
+        self.course = Course(consuming.do(self.step, self.asked))
+
+
 _OPEN: WeakSet[Consumer] = WeakSet()
 
 
 @atexit.register
 def _exiting() -> None:
-    """A program may end without `close`: what it has not taken is given back all the same."""
+    """A program may end without `close`: acks are stored, and what it has not taken is given back."""
     for consumer in list(_OPEN):
-        consumer.close()
+        try:
+            consumer.close()
+        except QuiverError as error:
+            LOGGER.warning("%r could not store its acks at the end: %s", consumer, error)

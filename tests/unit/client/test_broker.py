@@ -7,13 +7,12 @@ import pytest
 
 from quiver.client.broker import Broker
 from quiver.client.following import Follower
-from quiver.client.local import open_flows
+from quiver.client.local import LocalBroker, open_flows
 from quiver.client.threads import run
 from quiver.errors import InvalidRequest, ReadOnly
 from quiver.model.topic import Retention, TopicPolicy
-from quiver.node.shard import Shard
 
-BROKERS: tuple[type[Broker], ...] = (Shard, Follower)  # which is for mypy to say
+BROKERS: tuple[type[Broker], ...] = (LocalBroker, Follower)  # which is for mypy to say
 
 
 @pytest.fixture

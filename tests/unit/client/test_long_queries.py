@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 import quiver
-from quiver.client.sql import Question, Session
+from quiver.client.sql import Question, SqlSession
 
 FOR_EVER = "select count(*) from range(1000000000000000) as r(i) where i % 7 = 3"
 
@@ -41,7 +41,7 @@ def test_a_cancelled_query_ends_and_leaves_nothing_behind(tmp_path, monkeypatch)
     assert [path.name for path in tmp_path.iterdir()] == ["data"]
 
 
-def ask(session: Session) -> None:
+def ask(session: SqlSession) -> None:
     with suppress(quiver.InvalidRequest, session.duckdb.Error):
         session.answer(FOR_EVER, 1_000)
 
@@ -50,7 +50,7 @@ def ask(session: Session) -> None:
 def test_a_query_that_just_begins_ends_with_its_session(tries):
     """DuckDB lets a query go on whose connection is closed while it begins: one of fifty did."""
     for at in range(tries):
-        session = Session()
+        session = SqlSession()
         asking = Thread(target=ask, args=(session,))
         asking.start()
         until = perf_counter() + at / tries * 5e-3

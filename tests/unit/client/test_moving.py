@@ -4,6 +4,7 @@ import pytest
 
 import quiver
 from quiver.client.flows import Flows
+from quiver.client.local import LocalBroker
 from quiver.client.moving import move
 from quiver.client.steps import Pause, Work
 from quiver.model.commands import Discard
@@ -23,7 +24,7 @@ class Run:
         self.pauses = []
 
     def move(self, *, lost=0.0, **options):
-        flow = move(Flows(self.door.shard, "disk"), "t", Discard, "true", **options)
+        flow = move(Flows(LocalBroker(self.door.shard), "disk"), "t", Discard, "true", **options)
         answer = None
         while True:
             try:

@@ -14,14 +14,15 @@ def test_who_takes_the_next_is_told_that_leases_are_not_kept_any_more(tmp_path, 
         queue.create_topic("t")
         queue.send_batch("t", ["0", "1"])
         with queue.consumer("t", prefetch=0, keep=True, lease=LEASE_SECONDS) as consumer:
-            settle = queue._flows.settle
+            flows = consumer._consuming._flows
+            settle = flows.settle
 
             def on_a_full_disk(action, items, **options):
                 if action == "extend":
                     raise quiver.DiskFull("the disk is full")
                 return settle(action, items, **options)
 
-            monkeypatch.setattr(queue._flows, "settle", on_a_full_disk)
+            monkeypatch.setattr(flows, "settle", on_a_full_disk)
             consumer.get()
             while consumer._thread.is_alive():
                 time.sleep(0.01)

@@ -24,13 +24,13 @@ def test_what_was_under_way_is_not_known_and_nothing_passes_for_it(tmp_path: Pat
     with quiver.connect(tmp_path) as queue:
         queue.create_topic("t")
         producer = queue.producer("t", name="p", linger=60, max_messages=1)
-        real = queue._flows.send_packed
+        real = queue._flows.broker.send_batch
 
-        def interrupted(*args: Any) -> None:
-            real(*args).wait()
+        def interrupted(*args: Any, **options: Any) -> None:
+            real(*args, **options).wait()
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(queue._flows, "send_packed", interrupted)
+        monkeypatch.setattr(queue._flows.broker, "send_batch", interrupted)
         with pytest.raises(KeyboardInterrupt):
             producer.send("one")
         monkeypatch.undo()

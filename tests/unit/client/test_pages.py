@@ -47,15 +47,15 @@ def test_a_list_becomes_the_ranges_of_its_messages(got, chosen):
     (settle,) = queue._flows.settles("ack", items)
     held = {
         (one.partition, one.epoch, offset)
-        for one in settle.held
+        for one in settle.command.held
         for start, end in one.ranges
         for offset in range(start, end)
     }
-    receipts = [parse(found[at].receipt) for at, _ in chosen]
+    receipts = [parse(found[at].receipt)[0] for at, _ in chosen]
     assert held == {(one.partition, one.epoch, one.offset) for one in receipts}
-    places = [(one.partition, one.epoch) for one in settle.held]
+    places = [(one.partition, one.epoch) for one in settle.command.held]
     assert len(places) == len(set(places))  # and their ranges do not touch:
-    assert all(a[1] < b[0] for one in settle.held for a, b in pairwise(one.ranges))
+    assert all(a[1] < b[0] for one in settle.command.held for a, b in pairwise(one.ranges))
 
 
 def test_batches_of_one_message_are_acked_as_one_range(tmp_path):
@@ -64,7 +64,7 @@ def test_batches_of_one_message_are_acked_as_one_range(tmp_path):
         for at in range(20):
             queue.send("t", b"%d" % at)
         (settle,) = queue._flows.settles("ack", queue.receive("t", max_messages=20))
-        (held,) = settle.held
+        (held,) = settle.command.held
         assert held.ranges == ((0, 20),)
 
 

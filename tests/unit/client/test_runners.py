@@ -22,7 +22,7 @@ def test_an_answer_is_taken_or_given_back_and_never_both(ticks):
     """Of a ticket that is abandoned, what was received is given back: the caller must not have it."""
 
     async def stopped_just_before_the_answer() -> tuple[object, bool]:
-        runner = aio.Runner()
+        runner = aio.TaskRunner()
         ticket: Ticket[str] = Ticket()
         task = asyncio.ensure_future(runner.run(asking(ticket)))
         for _ in range(5):
@@ -43,7 +43,7 @@ def test_a_signal_handler_may_stop_it_at_any_moment():
     """A handler runs in the thread that waits, between any two steps of it."""
 
     def stop_at(step, outcomes):
-        runner = sync.Runner()
+        runner = sync.ThreadRunner()
         steps = 0
 
         def trace(frame, event, arg):

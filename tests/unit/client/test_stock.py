@@ -1,7 +1,7 @@
 """What a consumer has received ahead, on a clock of the test's."""
 
 import quiver
-from quiver.client.stock import Ask, Keep, Rest, Stock
+from quiver.client.stock import Ask, Keep, PrefetchBuffer, Rest, SendAcks
 
 
 def test_what_is_forgotten_is_not_kept(tmp_path):
@@ -11,12 +11,13 @@ def test_what_is_forgotten_is_not_kept(tmp_path):
         queue.send_batch("t", ["0", "1"])
         begun, reserved = queue.receive("t", max_messages=2, begin=1)
     for delivery in (begun, reserved):
-        stock: Stock[quiver.Delivery] = Stock(2, 30, keep=True)
+        stock: PrefetchBuffer[quiver.Delivery] = PrefetchBuffer(2, 30, keep=True)
         stock.add([delivery], 0.0, Ask(2, 1, waits=True), 0.0)
         assert isinstance(stock.next(30.0), Keep)  # and the node did not answer
         if delivery is begun:
             assert stock.take(30.0) is None
         while not isinstance(step := stock.next(31.0), Ask | Rest):
+            assert not isinstance(step, SendAcks)
             held = (
                 [x for _, due in step.due for x in due]
                 if isinstance(step, Keep)
