@@ -4,9 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from quiver.client.flows import Flows
+from quiver.client.local import LocalBroker
 from quiver.model.queries import Query, Watched
 from quiver.node import answers
 from quiver.node.engine import Engine
+from quiver.node.shard import Shard
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,12 @@ class WatchInside(Watched[Any]):
 
     topic: int
     look: Callable[[Engine, int], tuple[Any, int | None]]
+
+
+def shard_of(flows: Flows) -> Shard:
+    """The shard that these verbs stand on."""
+    assert isinstance(flows.broker, LocalBroker)
+    return flows.broker.shard
 
 
 cast(dict[Any, Any], answers.ANSWERS)[Inside] = lambda engine, query, now_ms: query.look(engine)

@@ -11,6 +11,7 @@ import quiver
 from quiver import limits
 from quiver.cli import checkup
 from quiver.client.flows import Flows
+from quiver.client.local import LocalBroker
 from quiver.node.clock import SystemClock
 from quiver.node.engine import Engine
 from quiver.node.shard import Shard
@@ -423,7 +424,7 @@ def test_the_doctor_misses_what_only_the_snapshot_knows_of(cli, monkeypatch):
     cli.data.mkdir()
     engine = Engine.open(DiskFiles(cli.data), now_ms=1, secret=bytes(32), file_bytes=2_000)
     shard = Shard(engine, SystemClock())
-    with quiver.Queue(Flows(shard, "disk"), shard.close) as queue:
+    with quiver.Queue(Flows(LocalBroker(shard), "disk"), shard.close) as queue:
         queue.create_topic("old")
         for n in range(60):
             queue.send("old", b"%0200d" % n)

@@ -1,15 +1,15 @@
 """What the shell completes: commands, options, words, and names of the queue in question."""
 
-import json
 import shutil
 import socket
 import subprocess
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from quiver.wire.frames import Frame
 from tests.cli.program import QUIVER, SECONDS_MAX, Cli
+from tests.unit.client.remote.scripted import Peer, scripted
 
 
 @pytest.fixture
@@ -84,34 +84,17 @@ def test_a_node_that_does_not_answer_is_not_waited_for(cli):
                 thread.join(SECONDS_MAX)
 
 
-class Hostile(BaseHTTPRequestHandler):
+def hostile(peer: Peer, frame: Frame) -> None:
     """What a node could answer that is none of ours."""
-
-    def do_GET(self) -> None:
-        about = {"name": "quiver", "version": "1", "api": "v1", "capabilities": []}
-        topics = ["orders", "ordinary\\$(date)", "or`date`", "or\nder"]
-        body = json.dumps(about | {"topics": topics}).encode()
-        self.send_response(200)
-        self.send_header("content-type", "application/json")
-        self.send_header("content-length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        """Say nothing."""
+    names = ["orders", "ordinary\\$(date)", "or`date`", "or\nder"]
+    peer.answer(frame.id, names if b"ListTopics" in frame.head.tobytes() else 0)
 
 
 def test_a_shell_gets_nothing_that_is_no_name(cli):
     """What zsh is offered, it evaluates."""
-    with HTTPServer(("127.0.0.1", 0), Hostile) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            url = f"quiver://127.0.0.1:{server.server_port}"
-            assert completed(cli, "quiver send or", QUIVER_DATA=url) == ["orders"]
-        finally:
-            server.shutdown()
-            thread.join()
+    with scripted(hostile) as node:
+        url = f"quiver://{node.host}"
+        assert completed(cli, "quiver send or", QUIVER_DATA=url) == ["orders"]
 
 
 def test_a_wrong_address_is_no_error(cli):

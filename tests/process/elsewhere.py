@@ -14,7 +14,7 @@ from importlib import import_module
 
 SERVER = ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop")
 UNIX = ("fcntl", "grp", "pwd", "resource", "termios", "tty")
-LIBRARIES = ("aiohttp", "asyncio", "crc32c", "msgspec", "multiprocessing.connection", "pyarrow.compute",
+LIBRARIES = ("asyncio", "crc32c", "msgspec", "multiprocessing.connection", "pyarrow.compute",
              "pyarrow.parquet", "rich.console", "rich.live", "rich.progress", "rich.table", "rich.text",
              "ssl", "subprocess", "tempfile", "typer.main", "typer.rich_utils")  # fmt: skip
 NOT_ON_MACOS = ("fdatasync", "posix_fallocate", "sched_getaffinity")

@@ -13,7 +13,7 @@ from quiver.model.units import milliseconds
 from quiver.node.clock import SystemClock
 from quiver.testing import VirtualClock
 from tests.contract.verbs import bodies
-from tests.inside import Inside
+from tests.inside import Inside, shard_of
 
 DAY = 86_400
 YEAR = 365 * DAY
@@ -24,7 +24,7 @@ def opened(path: Path, seconds: float = 0, **options: Any) -> tuple[Queue, Virtu
     """The queue, by a clock that is so far ahead."""
     clock = VirtualClock(SystemClock().now_ms() + round(seconds * 1000))
     flows, close = open_flows(path, LEDGER_MS, "disk", clock=clock, **options)
-    shard: Any = flows.broker
+    shard = shard_of(flows)
     clock.when_advanced(lambda: shard.ask(Inside(lambda engine: engine.core.check())).wait())
     return Queue(flows, close), clock
 

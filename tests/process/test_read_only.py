@@ -14,6 +14,7 @@ import pytest
 import quiver
 from quiver.client.threads import run
 from quiver.errors import CorruptLog, InvalidRequest, ProducerFailed, QueueClosed, ReadOnly
+from quiver.node.receipts import Receipt, text
 from tests.inside import Inside
 from tests.server.nodes import start_node
 
@@ -108,7 +109,7 @@ CHANGES: dict[str, Callable[[quiver.Queue], Any]] = {
     "named producer": lambda queue: queue.producer("orders", name="me"),
     "receive": lambda queue: queue.receive("orders", wait=1),
     "receive_arrow": lambda queue: queue.receive_arrow("orders"),
-    "ack": lambda queue: queue.ack("q1.0000000000000000000000000000000000000000000000"),
+    "ack": lambda queue: queue.ack(text(Receipt(1, 2, 0, 0, 5), bytes(16))),
     "create_group": lambda queue: queue.create_group("orders", "g"),
     "delete_group": lambda queue: queue.delete_group("orders", "g"),
     "seek": lambda queue: queue.seek("orders", "g", "latest"),

@@ -36,7 +36,7 @@ from quiver.model.commands import (
     PauseGroup,
     Pick,
     Position,
-    Producer,
+    ProducerStamp,
     Purge,
     Receive,
     Redrive,
@@ -241,7 +241,7 @@ class DeliveryMachine(RuleBasedStateMachine):
             "overlap": max(sequence - 1, 0),
             "ahead": sequence + 1,
         }.get(act, sequence)
-        producer = Producer(name, epoch - 1 if act == "old" else epoch, first)
+        producer = ProducerStamp(name, epoch - 1 if act == "old" else epoch, first)
         self.world.commit(self.world.send(number, [self.rows(specs)], producer=producer))
         known = self.world.model.topics.get(number)
         if known is not None and name in known.producers:

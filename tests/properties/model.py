@@ -21,7 +21,7 @@ from typing import Any, Literal
 
 from quiver import limits
 from quiver.batches.rows import Row
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.errors import (
     GroupNotFound,
     InvalidRequest,
@@ -73,8 +73,8 @@ from quiver.model.replies import (
     Positioned,
     ProducerOpened,
     Received,
-    Sent,
     SentMany,
+    SentReply,
     Settled,
     Slice,
     TopicCreated,
@@ -361,7 +361,7 @@ class Model:
 
     # -- time --------------------------------------------------------------------------------------
 
-    def pass_time(self, now_ms: int, core: Delivery | None) -> None:
+    def pass_time(self, now_ms: int, core: DeliveryCore | None) -> None:
         """End the leases, lives and sessions that are due; without a core, there are none."""
         assert now_ms >= self.now_ms
         self.now_ms = now_ms
@@ -442,7 +442,13 @@ class Model:
             slot.state = "settled"
 
     def _fail(
-        self, topic: Topic, group: Group, place: Place, delay_ms: int, reason: str, core: Delivery
+        self,
+        topic: Topic,
+        group: Group,
+        place: Place,
+        delay_ms: int,
+        reason: str,
+        core: DeliveryCore,
     ) -> None:
         """A leased message was not settled: again after `delay_ms`, or to the dead letters."""
         partition, offset = place
@@ -458,7 +464,9 @@ class Model:
             slot.due_ms = self.now_ms + delay_ms
             slot.back = True
 
-    def _bury(self, topic: Topic, group: Group, place: Place, reason: str, core: Delivery) -> None:
+    def _bury(
+        self, topic: Topic, group: Group, place: Place, reason: str, core: DeliveryCore
+    ) -> None:
         partition, offset = place
         slot, message = group.slots[partition][offset], topic.partitions[partition][offset]
         name = topic.policy.dead_letter
@@ -498,7 +506,7 @@ class Model:
         only = only if only in target.groups else ""
         self._moving.append(Moving(target, partition % len(target.partitions), moved, source, only))
 
-    def _settle_moves(self, core: Delivery) -> None:
+    def _settle_moves(self, core: DeliveryCore) -> None:
         """See in which order the messages that moved arrived: it may be any, but for their source."""
         for topic in {moving.topic.number: moving.topic for moving in self._moving}.values():
             for partition, messages in enumerate(topic.partitions):
@@ -553,7 +561,7 @@ class Model:
         rows: Sequence[Sequence[Row]],
         packed_ms: int,
         outcome: Outcome,
-        core: Delivery,
+        core: DeliveryCore,
     ) -> None:
         """The command of entry `index`; `rows` are those of each send in it."""
         self._index = index
@@ -575,7 +583,7 @@ class Model:
         rows: Sequence[Sequence[Row]],
         packed_ms: int,
         reply: Any,
-        core: Delivery,
+        core: DeliveryCore,
     ) -> None:
         match command:
             case Receive():
@@ -700,14 +708,14 @@ class Model:
         self._last_number = number
         return number
 
-    def _new_topic(self, name: str, policy: TopicPolicy, core: Delivery) -> Topic:
+    def _new_topic(self, name: str, policy: TopicPolicy, core: DeliveryCore) -> Topic:
         number = self._new_number(core.names[name])
         topic = Topic(number, name, policy, [[] for _ in range(policy.partitions)])
         self.topics[number] = topic
         self.names[name] = number
         return topic
 
-    def _on_create_topic(self, command: CreateTopic, reply: Any, core: Delivery) -> None:
+    def _on_create_topic(self, command: CreateTopic, reply: Any, core: DeliveryCore) -> None:
         fresh = command.name not in self.names
         if fresh:
             self._new_topic(command.name, command.policy, core)
@@ -716,7 +724,7 @@ class Model:
                 self._new_topic(dead_letter, TopicPolicy(), core)
         assert reply == TopicCreated(self.names[command.name], fresh)
 
-    def _on_alter_topic(self, command: AlterTopic, reply: Any, core: Delivery) -> None:
+    def _on_alter_topic(self, command: AlterTopic, reply: Any, core: DeliveryCore) -> None:
         topic = self.topics[command.topic]
         topic.policy = _altered(topic, command)
         assert reply == Done()
@@ -733,7 +741,7 @@ class Model:
     # -- sending -----------------------------------------------------------------------------------
 
     def _on_send(
-        self, command: Send, rows: Sequence[Row], packed_ms: int, reply: Any, core: Delivery
+        self, command: Send, rows: Sequence[Row], packed_ms: int, reply: Any, core: DeliveryCore
     ) -> None:
         topic = self.topics.get(command.topic)
         if topic is None:
@@ -784,13 +792,13 @@ class Model:
         return row.dedup_id is not None and known is not None and known[0] > self.now_ms
 
     def _store(
-        self, topic: Topic, send: Send, rows: Sequence[Row], packed_ms: int, answer: Sent
+        self, topic: Topic, send: Send, rows: Sequence[Row], packed_ms: int, answer: SentReply
     ) -> None:
         if send.producer is not None:
             epoch, count = topic.producers[send.producer.name]
             if send.producer.sequence < count:
                 topic.duplicates += len(rows)
-                assert answer == Sent((Placed(-1, -1, len(rows), 0, 0, duplicate=True),))
+                assert answer == SentReply((Placed(-1, -1, len(rows), 0, 0, duplicate=True),))
                 return
             topic.producers[send.producer.name] = (epoch, count + len(rows))
         partitions = [run.partition for run in send.runs for _ in range(run.rows)]
@@ -831,7 +839,7 @@ class Model:
 
     # -- receiving ---------------------------------------------------------------------------------
 
-    def _on_receive(self, command: Receive, reply: Any, core: Delivery) -> None:
+    def _on_receive(self, command: Receive, reply: Any, core: DeliveryCore) -> None:
         assert isinstance(reply, Received)
         topic = self.topics[command.topic]
         self._enforce(topic, core)
@@ -1028,7 +1036,7 @@ class Model:
             refusals.add(ReceiptInvalid)
         return refusals
 
-    def _on_settle(self, settle: Settle, reply: Any, core: Delivery) -> None:
+    def _on_settle(self, settle: Settle, reply: Any, core: DeliveryCore) -> None:
         topic = self.topics[settle.topic]
         group = topic.numbered(settle.group)
         assert group is not None
@@ -1054,7 +1062,13 @@ class Model:
             self._trimmed.update((topic.number, held.partition) for held in settle.held)
 
     def _settle_one(
-        self, topic: Topic, group: Group, settle: Settle, place: Place, slot: Slot, core: Delivery
+        self,
+        topic: Topic,
+        group: Group,
+        settle: Settle,
+        place: Place,
+        slot: Slot,
+        core: DeliveryCore,
     ) -> None:
         if slot.reserved and settle.action in ("ack", "nack", "dead_letter"):
             self._begin(topic, group, place, 0)
@@ -1109,7 +1123,7 @@ class Model:
         rows: Sequence[Sequence[Row]],
         packed_ms: int,
         reply: Any,
-        core: Delivery,
+        core: DeliveryCore,
     ) -> None:
         assert isinstance(reply, Transacted)
         for settle in command.settles:
@@ -1155,7 +1169,7 @@ class Model:
             else:
                 group.slots[partition].append(Slot("settled"))
 
-    def _on_create_group(self, command: CreateGroup, reply: Any, core: Delivery) -> None:
+    def _on_create_group(self, command: CreateGroup, reply: Any, core: DeliveryCore) -> None:
         topic = self.topics[command.topic]
         self._check_behind(topic, command.position, reply)
         if command.group not in topic.groups:
@@ -1300,7 +1314,7 @@ class Model:
 
     # -- members -----------------------------------------------------------------------------------
 
-    def _on_join(self, command: Join, reply: Any, core: Delivery) -> None:
+    def _on_join(self, command: Join, reply: Any, core: DeliveryCore) -> None:
         topic = self.topics[command.topic]
         group = topic.groups.get(command.group)
         if group is None:
@@ -1366,7 +1380,7 @@ class Model:
 
     # -- what the core tells -----------------------------------------------------------------------
 
-    def compare(self, core: Delivery, *, swept: bool = False) -> None:
+    def compare(self, core: DeliveryCore, *, swept: bool = False) -> None:
         """Everything that the core can be asked is as it should be."""
         assert core.names == self.names
         assert core.now_ms == self.now_ms
@@ -1377,7 +1391,7 @@ class Model:
             for group in topic.groups.values():
                 self._compare_promises(topic, group, core, tick_ms)
 
-    def _compare_stored(self, topic: Topic, core: Delivery, swept: bool) -> None:
+    def _compare_stored(self, topic: Topic, core: DeliveryCore, swept: bool) -> None:
         """What must be kept is there, what is gone stays away, what is done with was let go of."""
         self._note_gone(topic, core)
         everywhere = dict.fromkeys(range(len(topic.partitions)), 0)
@@ -1394,7 +1408,7 @@ class Model:
             if trimmed and not topic.policy.retention.keeps:
                 self._check_let_go(topic, partition, swept)
 
-    def _enforce(self, topic: Topic, core: Delivery) -> None:
+    def _enforce(self, topic: Topic, core: DeliveryCore) -> None:
         """Where the policy says so, what is too old or too much is lost also for who wants it."""
         retention = topic.policy.retention
         if topic.policy.keep_unsettled:
@@ -1426,7 +1440,7 @@ class Model:
             assert not any(t < time_ms for t, _ in there), "an older one has stayed"
 
     @staticmethod
-    def _let_go(topic: Topic, partition: int, offset: int, core: Delivery) -> bool:
+    def _let_go(topic: Topic, partition: int, offset: int, core: DeliveryCore) -> bool:
         """Its life ended while somebody held it, and nobody does any more."""
         groups = core.topics[topic.number].groups
         return any(
@@ -1446,7 +1460,7 @@ class Model:
                 group.behind_retention += 1
                 group.untold += 1
 
-    def _check_size(self, topic: Topic, gone: list[tuple[int, int]], core: Delivery) -> None:
+    def _check_size(self, topic: Topic, gone: list[tuple[int, int]], core: DeliveryCore) -> None:
         """If the last batch that went had stayed, the topic would have been too large."""
         limit = topic.policy.retention.size_bytes
         if not gone or limit is None:
@@ -1458,7 +1472,7 @@ class Model:
         kept = core.stats(topic.number, 0).stored_bytes
         assert kept + max(batches[batch] for batch in gone) > limit, "more went than had to"
 
-    def _note_gone(self, topic: Topic, core: Delivery) -> None:
+    def _note_gone(self, topic: Topic, core: DeliveryCore) -> None:
         """See what is no longer stored, and that it may be so."""
         sized: list[tuple[int, int]] = []
         for partition, messages in enumerate(topic.partitions):
@@ -1528,7 +1542,7 @@ class Model:
             if not swept and not done:
                 return
 
-    def _compare_stats(self, topic: Topic, core: Delivery) -> None:
+    def _compare_stats(self, topic: Topic, core: DeliveryCore) -> None:
         stats = core.stats(topic.number, self.now_ms)
         assert (stats.topic, stats.partitions) == (topic.name, len(topic.partitions))
         assert (stats.sent, stats.duplicates) == (topic.sent, topic.duplicates)
@@ -1569,7 +1583,7 @@ class Model:
         )
 
     def _compare_promises(
-        self, topic: Topic, group: Group, core: Delivery, tick_ms: int | None
+        self, topic: Topic, group: Group, core: DeliveryCore, tick_ms: int | None
     ) -> None:
         """A consumer that waits is told in time: by `is_ready`, `next_due_ms` or `next_tick_ms`."""
         ready = self.is_ready(topic, group, self.now_ms)
@@ -1636,7 +1650,7 @@ def _too_old(policy: TopicPolicy, message: Message, now_ms: int) -> bool:
 
 
 def stored(
-    core: Delivery, topic: int, partition: int, start: int = 0, *, pending: bool = False
+    core: DeliveryCore, topic: int, partition: int, start: int = 0, *, pending: bool = False
 ) -> list[Slice]:
     """The messages of a partition, one by one."""
     found, ahead = core.browse(topic, {partition: start}, EVERYTHING, pending=pending)
@@ -1663,7 +1677,7 @@ def singles(pieces: Sequence[Slice]) -> list[Slice]:
     ]
 
 
-def _places(answer: Sent) -> list[Placed]:
+def _places(answer: SentReply) -> list[Placed]:
     """The places of a send's messages, one by one."""
     return [
         replace(piece, offset=piece.offset + at, row=piece.row + at, count=1)

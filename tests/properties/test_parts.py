@@ -7,12 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.core.delivery.chains import Ring, join
-from quiver.core.delivery.lanes import Lanes
+from quiver.core.delivery.lanes import PriorityLanes
 from quiver.core.delivery.members import Members
 from quiver.core.delivery.offsets import OffsetSet
-from quiver.core.delivery.view import Lease, Piece
+from quiver.core.delivery.view import Lease, ViewPiece
 from quiver.errors import MemberFenced
 from quiver.model.commands import Command, CreateTopic, Entry, Found, Receive, Run, Send
 from quiver.model.ranges import merge
@@ -42,7 +42,9 @@ class LeaseMachine(RuleBasedStateMachine):
     @rule(chosen=st.lists(pieces, min_size=1, max_size=4))
     def grant(self, chosen: list[tuple[int, int]]) -> None:
         apart = merge(list(chosen))
-        held = [Piece(*range_, 1 + at % 2, 50, 30 * (at % 3)) for at, range_ in enumerate(apart)]
+        held = [
+            ViewPiece(*range_, 1 + at % 2, 50, 30 * (at % 3)) for at, range_ in enumerate(apart)
+        ]
         self.lease = Lease(7, "me", held)
         self.held = {offset: tuple(rest) for offset, *rest in spread(held)}
 
@@ -80,7 +82,7 @@ class LanesMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lanes = Lanes()
+        self.lanes = PriorityLanes()
         self.end = 0
         self.settled = OffsetSet()
         self.fresh: dict[int, list[int]] = {}
@@ -120,7 +122,7 @@ class LanesMachine(RuleBasedStateMachine):
     @rule()
     def save_and_load(self) -> None:
         dumped = self.lanes.dump()
-        self.lanes = Lanes.load(dumped)
+        self.lanes = PriorityLanes.load(dumped)
         assert self.lanes.dump() == dumped
 
     @invariant()
@@ -259,7 +261,7 @@ def test_a_retry_waits_as_long_as_its_policy_says(retry, attempt, seed):
 
 @pytest.mark.parametrize("policy", [TopicPolicy(partitions=3), TopicPolicy(3, fair=True)])
 def test_partitions_take_turns_when_messages_are_received_one_by_one(policy):
-    core = Delivery()
+    core = DeliveryCore()
     commands: list[Command] = [Found(b"secret", 1), CreateTopic("t", policy)]
     commands.append(Send(1, tuple(Run(partition, 4, 4) for partition in range(3)), (3,)))
     commands += [Receive(1, "g", 1, 1_000)] * 6

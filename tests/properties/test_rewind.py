@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from quiver import limits
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.model.commands import Command, Receive, SetTime, Tick
 from quiver.model.replies import Outcome
 from quiver.node.engine import Engine
@@ -36,7 +36,7 @@ class Reserving(Workload):
         return super().do(command, batch, encoded)
 
 
-def places(core: Delivery, now_ms: int) -> list[Any]:
+def places(core: DeliveryCore, now_ms: int) -> list[Any]:
     """Where every message is for every group, and what may go now."""
     found: list[Any] = []
     for topic in core.topics.values():
@@ -82,7 +82,7 @@ def test_what_was_over_stays_over_and_what_was_to_come_is_to_come(seed):
         for partition in topic.partitions:
             times = [extent.time_ms for extent in partition.live()]
             assert all(first <= second for first, second in pairwise([*times, right_ms]))
-    restored = Delivery.load(core.dump())
+    restored = DeliveryCore.load(core.dump())
     restored.check()
     assert restored.dump() == core.dump()
     work.now_ms = right_ms

@@ -6,9 +6,9 @@ import pytest
 
 from quiver.batches.codec import encode_whole
 from quiver.batches.rows import make_row, pack
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.model.commands import CreateTopic, Entry, Pick, Publish, Receive, Run, Send
-from quiver.model.replies import Published, Received, Sent, SentMany
+from quiver.model.replies import Published, Received, SentMany, SentReply
 from quiver.model.topic import TopicPolicy, staging_name
 from quiver.node.engine import Engine, Proposal
 from quiver.storage import codec
@@ -60,7 +60,7 @@ class Job:
         if number:
             self.snapshot()  # so that what is staged is sealed before it is published
         (sent,) = reply.answers
-        assert isinstance(sent, Sent)
+        assert isinstance(sent, SentReply)
         return {one.partition: (one.offset, one.offset + one.count) for one in sent.placed}
 
     def snapshot(self) -> None:
@@ -139,7 +139,7 @@ def test_a_crash_at_any_operation_publishes_each_batch_once(step, late):
 
 def test_the_log_replays_to_the_same_state():
     job = Job(MemoryFiles())
-    core = Delivery()
+    core = DeliveryCore()
     commands = []
     append = job.engine.wal.append
 
@@ -150,14 +150,14 @@ def test_the_log_replays_to_the_same_state():
     job.engine.wal.append = recorded  # type: ignore[method-assign]
     founded = job.engine.core.dump()
     job.run()
-    core = Delivery.load(founded)
+    core = DeliveryCore.load(founded)
     for record in commands:
         core.apply(Entry(record.index, record.now_ms, codec.decode(record.kind, record.command)))
     assert core.dump() == job.engine.core.dump()
     assert core.topics[ORDERS].applications["job"] == ("run", BATCHES - 1, PARTS * ROWS, 7)
     assert codec.decode_state(codec.encode_state(core.dump())) == codec.decode_state(
         codec.encode_state(
-            Delivery.load(codec.decode_state(codec.encode_state(core.dump()))).dump()
+            DeliveryCore.load(codec.decode_state(codec.encode_state(core.dump()))).dump()
         )
     )
 

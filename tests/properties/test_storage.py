@@ -8,14 +8,20 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from quiver.errors import DiskFull
 from quiver.storage import codec, snapshot
-from quiver.storage.frame import HEADER_BYTES, Record, decode_header, encode
+from quiver.storage.frame import HEADER_BYTES, LogRecord, decode_header, encode
 from quiver.storage.wal import Wal
 from quiver.testing import MemoryFiles
 
 unsigned = st.integers(0, 2**64 - 1)
 signed = st.integers(-(2**63), 2**63 - 1)
 records = st.builds(
-    Record, unsigned, unsigned, signed, st.integers(0, 255), st.binary(), st.binary(max_size=2_000)
+    LogRecord,
+    unsigned,
+    unsigned,
+    signed,
+    st.integers(0, 255),
+    st.binary(),
+    st.binary(max_size=2_000),
 )
 
 
@@ -26,7 +32,7 @@ def test_a_frame_holds_its_record(record, synced, salt):
     assert header is not None
     command_end = HEADER_BYTES + header.command_bytes
     batch_end = command_end + header.batch_bytes
-    found = Record(
+    found = LogRecord(
         header.index,
         header.term,
         header.now_ms,
@@ -60,7 +66,7 @@ class LogMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.files = MemoryFiles()
-        self.written: list[Record] = []  # entry i at i - 1
+        self.written: list[LogRecord] = []  # entry i at i - 1
         self.confirmed = 0
         self.after = 0
         self.take = 0
@@ -93,7 +99,9 @@ class LogMachine(RuleBasedStateMachine):
     def append(self, sizes: list[int], urgent: bool) -> None:
         self.take += 1
         new = [
-            Record(len(self.written) + 1 + at, 1, self.take, 1, b"take %d" % self.take, b"x" * size)
+            LogRecord(
+                len(self.written) + 1 + at, 1, self.take, 1, b"take %d" % self.take, b"x" * size
+            )
             for at, size in enumerate(sizes)
         ]
         try:

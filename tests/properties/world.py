@@ -22,7 +22,7 @@ from quiver.batches.attributes import attributes_of
 from quiver.batches.codec import encode_whole
 from quiver.batches.keys import Partitioner
 from quiver.batches.rows import Row, pack
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.errors import DiskFull
 from quiver.model.commands import (
     AlterTopic,
@@ -38,7 +38,7 @@ from quiver.model.commands import (
     Leave,
     PauseGroup,
     Pick,
-    Producer,
+    ProducerStamp,
     Receive,
     Run,
     Send,
@@ -46,11 +46,18 @@ from quiver.model.commands import (
     Tick,
     Transact,
 )
-from quiver.model.replies import Assigned, Outcome, Received, SentMany, Settled, Transacted
-from quiver.model.replies import Sent as SentReply
+from quiver.model.replies import (
+    Assigned,
+    Outcome,
+    Received,
+    SentMany,
+    SentReply,
+    Settled,
+    Transacted,
+)
 from quiver.model.topic import TopicPolicy
 from quiver.node.cache import BatchCache
-from quiver.node.compaction import ReadKeys, Scan, read_keys
+from quiver.node.compaction import KeyScan, ReadKeys, read_keys
 from quiver.node.engine import Engine, Proposal
 from quiver.node.snapshots import Snapshot
 from quiver.storage import codec
@@ -174,7 +181,7 @@ class World:
         self.sound = False
         ask, index, now_ms = entry.ask, entry.index, entry.now_ms
         before = self.model.ready_groups(now_ms)
-        core = Delivery.load(codec.decode_state(self.state))
+        core = DeliveryCore.load(codec.decode_state(self.state))
         assert codec.encode_state(core.dump()) == self.state, "a state is not what was saved"
         due_ms = core.next_tick_ms()
         later = None
@@ -201,9 +208,9 @@ class World:
         self._record(entry, outcome)
         self.sound = True
 
-    def _later(self, index: int, now_ms: int) -> Delivery:
+    def _later(self, index: int, now_ms: int) -> DeliveryCore:
         """The state after time has passed and nothing else has happened."""
-        core = Delivery.load(codec.decode_state(self.state))
+        core = DeliveryCore.load(codec.decode_state(self.state))
         core.apply(Entry(index, now_ms, Tick()))
         return core
 
@@ -385,7 +392,7 @@ class World:
             return None
         picks: list[Pick] = []
         for partition, messages in enumerate(topic.partitions):
-            scan = Scan(self.now_ms)
+            scan = KeyScan(self.now_ms)
             query = ReadKeys(number, partition, 0, len(messages), BatchCache())
             page = read_keys(self.engine, query, self.now_ms)
             for row in page.rows():
@@ -417,7 +424,7 @@ class World:
         topic: int,
         requests: Sequence[Sequence[Row]],
         *,
-        producer: Producer | None = None,
+        producer: ProducerStamp | None = None,
         packed_ms: int | None = None,
     ) -> Ask:
         """Several requests as one Send, each placed by the topic's own rule."""

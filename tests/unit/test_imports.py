@@ -12,7 +12,6 @@ from quiver.server.extra import PACKAGES
 
 # What takes long to load, and what is not there for everybody.
 HEAVY = {
-    "aiohttp",
     "asyncio",
     "boto3",
     "botocore",
@@ -58,13 +57,13 @@ def test_importing_quiver_loads_nothing_heavy():
 
 def test_connecting_loads_nothing_that_only_a_node_or_spark_needs():
     # pyarrow takes numpy along where there is one; that is its choice, not ours.
-    needed = packages_loaded_by("import aiohttp, pyarrow.parquet, pyarrow.compute")
-    found = packages_loaded_by("import quiver, quiver.client.remote.flows; quiver.connect")
+    needed = packages_loaded_by("import asyncio, pyarrow.parquet, pyarrow.compute")
+    found = packages_loaded_by("import quiver, quiver.client.remote.broker; quiver.connect")
     assert found & HEAVY - needed <= {"fcntl", "msgspec"}
 
 
 def test_a_client_of_nodes_loads_nothing_that_decides_or_keeps_messages():
-    found = modules_loaded_by("import quiver, quiver.client.remote.flows; quiver.connect")
+    found = modules_loaded_by("import quiver, quiver.client.remote.broker; quiver.connect")
     ours = {".".join(name.split(".")[:3]) for name in found if name.startswith("quiver.")}
     assert not {name for name in ours if name.startswith("quiver.core")}
     assert not ours & {"quiver.node.engine", "quiver.node.shard", "quiver.storage.wal"}

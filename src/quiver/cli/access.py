@@ -10,18 +10,18 @@ import typer
 from quiver.cli import output
 from quiver.cli.directory import require_directory
 from quiver.cli.options import DATA, Data, Json, Yes, epilog
-from quiver.cli.verbs import Verbs
+from quiver.cli.verbs import CommandVerbs
 from quiver.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from quiver.server.auth.access import Entry, Key, Token
+    from quiver.server.auth.access import AccessEntry, Key, Token
 
     Credential = TypeVar("Credential", Token, Key)
 
 app = typer.Typer(
-    cls=Verbs,
+    cls=CommandVerbs,
     help="Say who may use a node: principals, with tokens or AWS keys, rules and quotas.",
     epilog=epilog(
         [
@@ -115,7 +115,7 @@ def add(
 
     path = _path(file, data)
     text, token = access.new_token(_moment(expires, "expires"))
-    entry = access.Entry(
+    entry = access.AccessEntry(
         allow=tuple(allow or ()),
         deny=tuple(deny or ()),
         tokens=(token,),
@@ -224,7 +224,7 @@ def _path(file: Path | None, data: Path) -> Path:
     return data / ACCESS_FILE
 
 
-def _known(name: str, principals: "dict[str, Entry]", path: Path) -> "Entry":
+def _known(name: str, principals: "dict[str, AccessEntry]", path: Path) -> "AccessEntry":
     if name not in principals:
         names = f" It names {', '.join(sorted(principals)[:10])}." if principals else ""
         raise InvalidRequest(f"there is no {name[:64]!r} in {path}.{names}")
@@ -286,7 +286,7 @@ def _credential(made: "Token | Key") -> str:
     return f"{made.id}{_until(made)}"
 
 
-def _quota(entry: "Entry") -> list[str]:
+def _quota(entry: "AccessEntry") -> list[str]:
     shares = []
     if entry.requests_per_second is not None:
         shares.append(f"{entry.requests_per_second:g} requests/s")
@@ -301,7 +301,7 @@ def _lines(texts: "Iterable[str]") -> str:
     return "\n".join(texts) or "-"
 
 
-def _public(name: str, entry: "Entry") -> dict[str, Any]:
+def _public(name: str, entry: "AccessEntry") -> dict[str, Any]:
     """All but the secrets."""
     return {
         "principal": name,

@@ -33,7 +33,7 @@ EPILOG = epilog(
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BenchResult:
     """One line of the table."""
 
     name: str
@@ -82,13 +82,15 @@ def bench(
         _show(results, machine, size)
 
 
-def _measure(place: Path, seconds: float, size: int, batch: int, *, quiet: bool) -> list[Result]:
+def _measure(
+    place: Path, seconds: float, size: int, batch: int, *, quiet: bool
+) -> list[BenchResult]:
     from quiver.client.connect import connect
 
     share = seconds / 5
     body = os.urandom(size)
     started = time.monotonic()
-    results: list[Result] = []
+    results: list[BenchResult] = []
     with (
         connect(place / "queue") as queue,
         bar("Measuring", seconds, "seconds", wanted=not quiet) as shown,
@@ -96,7 +98,7 @@ def _measure(place: Path, seconds: float, size: int, batch: int, *, quiet: bool)
         queue.create_topic("bench")
         queue.create_topic("single")
         table = _table(body, batch)
-        steps: list[Callable[[], Result]] = [
+        steps: list[Callable[[], BenchResult]] = [
             lambda: _bare(place, table.nbytes, batch, share),
             lambda: _send_batches(queue, table, share),
             lambda: _receive(queue, size, share),
@@ -127,7 +129,7 @@ def _repeat(seconds: float, step: Callable[[], int]) -> tuple[int, float]:
     return messages, elapsed
 
 
-def _bare(place: Path, nbytes: int, rows: int, seconds: float) -> Result:
+def _bare(place: Path, nbytes: int, rows: int, seconds: float) -> BenchResult:
     """The same bytes, written and synced without a queue: what the disk allows."""
     from quiver.storage import system
 
@@ -141,19 +143,21 @@ def _bare(place: Path, nbytes: int, rows: int, seconds: float) -> Result:
 
         messages, elapsed = _repeat(seconds, step)
     (place / "bare").unlink()
-    return Result(f"bare write and sync of {rows:,}", messages, elapsed, messages // rows * nbytes)
+    return BenchResult(
+        f"bare write and sync of {rows:,}", messages, elapsed, messages // rows * nbytes
+    )
 
 
-def _send_batches(queue: "Queue", table: Any, seconds: float) -> Result:
+def _send_batches(queue: "Queue", table: Any, seconds: float) -> BenchResult:
     def step() -> int:
         return queue.send_batch("bench", table).count
 
     messages, elapsed = _repeat(seconds, step)
     nbytes = messages // table.num_rows * table.nbytes
-    return Result(f"send batches of {table.num_rows:,}", messages, elapsed, nbytes)
+    return BenchResult(f"send batches of {table.num_rows:,}", messages, elapsed, nbytes)
 
 
-def _receive(queue: "Queue", size: int, seconds: float) -> Result:
+def _receive(queue: "Queue", size: int, seconds: float) -> BenchResult:
     def step() -> int:
         got = queue.receive_arrow("bench", "bench", max_messages=LEASE_ROWS)
         if len(got):
@@ -161,10 +165,10 @@ def _receive(queue: "Queue", size: int, seconds: float) -> Result:
         return len(got)
 
     messages, elapsed = _repeat(seconds, step)
-    return Result(f"receive and ack up to {LEASE_ROWS:,}", messages, elapsed, messages * size)
+    return BenchResult(f"receive and ack up to {LEASE_ROWS:,}", messages, elapsed, messages * size)
 
 
-def _send_singles(queue: "Queue", body: bytes, threads: int, seconds: float) -> Result:
+def _send_singles(queue: "Queue", body: bytes, threads: int, seconds: float) -> BenchResult:
     def one() -> int:
         queue.send("single", body)
         return 1
@@ -175,7 +179,7 @@ def _send_singles(queue: "Queue", body: bytes, threads: int, seconds: float) -> 
         messages = sum(future.result()[0] for future in done)
     elapsed = time.perf_counter() - started
     who = "one thread" if threads == 1 else f"{threads} threads"
-    return Result(f"send single, {who}", messages, elapsed, messages * len(body))
+    return BenchResult(f"send single, {who}", messages, elapsed, messages * len(body))
 
 
 def _machine(place: Path) -> dict[str, Any]:
@@ -217,7 +221,7 @@ def _file_system(place: Path) -> str:
     return max(under)[1] if under else "unknown"
 
 
-def _show(results: list[Result], machine: dict[str, Any], size: int) -> None:
+def _show(results: list[BenchResult], machine: dict[str, Any], size: int) -> None:
     table = output.table(
         "what", "messages", "seconds", "messages/s", "bytes/s",
         numbers=("messages", "seconds", "messages/s", "bytes/s"),

@@ -50,7 +50,7 @@ class Rates:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class BoardRow:
     """A topic, or one of its groups."""
 
     name: str
@@ -75,7 +75,7 @@ class Column:
     heading: str
     chars: int
     urgency: int
-    shown: Callable[[Row], str]
+    shown: Callable[[BoardRow], str]
 
 
 COLUMNS: Final = (
@@ -91,7 +91,7 @@ COLUMNS: Final = (
     Column("dead", 7, 4, lambda row: f"{row.dead:,}"),
     Column("state", 12, 9, lambda row: row.state),
 )
-SORTS: Final[dict[str, Callable[[list[Row]], Any]]] = {  # by the rows of a topic, itself first
+SORTS: Final[dict[str, Callable[[list[BoardRow]], Any]]] = {  # by the rows of a topic, itself first
     "lag": lambda rows: (-rows[0].lag, rows[0].name),
     "rate": lambda rows: (-(rows[0].arrived or 0) - (rows[0].delivered or 0), rows[0].name),
     "oldest": lambda rows: (-rows[0].oldest, rows[0].name),
@@ -149,7 +149,7 @@ class Board:
             *_files(overview.storage),
         ])  # fmt: skip
 
-    def _topics(self, now: Look) -> list[list[Row]]:
+    def _topics(self, now: Look) -> list[list[BoardRow]]:
         """The rows of each topic that is wanted, in order: its own, then its groups'."""
         rates = Rates(now, self._before)
         letters = frozenset(now.overview.dead_letter_topics)
@@ -160,7 +160,7 @@ class Board:
         ]
         return sorted(found, key=SORTS[self._sort])
 
-    def _table(self, rows: list[Row], width: int) -> Table:
+    def _table(self, rows: list[BoardRow], width: int) -> Table:
         columns, left = _fitting(width)
         names = max((len(row.name) + 2 * row.is_group for row in rows), default=0)
         chars = min(max(names, NAME_CHARS_MIN), NAME_CHARS_MAX, left)
@@ -176,9 +176,9 @@ class Board:
         return table
 
 
-def _rows(stats: TopicStats, rates: Rates, *, is_letters: bool) -> list[Row]:
+def _rows(stats: TopicStats, rates: Rates, *, is_letters: bool) -> list[BoardRow]:
     groups = [_group_row(stats.topic, group, rates) for group in stats.groups.values()]
-    topic = Row(
+    topic = BoardRow(
         name=stats.topic,
         lag=stats.depth,
         ready=None,
@@ -195,10 +195,10 @@ def _rows(stats: TopicStats, rates: Rates, *, is_letters: bool) -> list[Row]:
     return [topic, *sorted(groups, key=lambda row: (-row.lag, row.name))]
 
 
-def _group_row(topic: str, stats: GroupStats, rates: Rates) -> Row:
+def _group_row(topic: str, stats: GroupStats, rates: Rates) -> BoardRow:
     failed = [rates.of_group(topic, stats, field) for field in ("nacked", "timed_out")]
     members = output.count(stats.members, "member") if stats.members else ""
-    return Row(
+    return BoardRow(
         name=stats.group,
         lag=stats.lag,
         ready=stats.ready,

@@ -17,7 +17,7 @@ DIM: Final = "\x1b[2m"
 PLAIN: Final = "\x1b[0m"
 
 
-class Writer:
+class BodyWriter:
     """Turns messages into bytes for stdout."""
 
     def __init__(self, style: Style, *, terminal: bool, receipts: bool = False) -> None:

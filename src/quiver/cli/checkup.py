@@ -25,7 +25,7 @@ Severity = Literal["warning", "error"]
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class Diagnosis:
     """Something that is not as it should be: what, where, what it means, what to do."""
 
     severity: Severity
@@ -58,7 +58,7 @@ class Checkup:
     formats: dict[str, int]
     time: str = "not known"
     files: list[FileFacts] = field(default_factory=list)
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Diagnosis] = field(default_factory=list)
 
     @property
     def status(self) -> Status:
@@ -104,7 +104,7 @@ def _examine(path: Path) -> Checkup:
     return checkup
 
 
-def _look_at_time(checkup: Checkup, files: DiskFiles, path: Path) -> Iterator[Problem]:
+def _look_at_time(checkup: Checkup, files: DiskFiles, path: Path) -> Iterator[Diagnosis]:
     """Of when the last entry is, and whether that is so far from this machine's clock that opening asks."""
     try:
         log_ms = Replica(files, lambda: lock.unowned(path)).ask(Ping())
@@ -116,7 +116,7 @@ def _look_at_time(checkup: Checkup, files: DiskFiles, path: Path) -> Iterator[Pr
         jump.demand(str(path))
     except ClockJumped as error:
         what, todo = str(error).removesuffix(" Nothing was changed.").split(". ", 1)
-        yield Problem(
+        yield Diagnosis(
             "warning", checkup.directory, 0, what,
             "The machine's clock is wrong, or it was when the last entries were written. Until this is "
             "settled the queue is not opened; nothing is lost.",
@@ -152,13 +152,13 @@ def _kind_of(path: Path) -> str:
     return {lock.NAME: "lock", mark.NAME: "mark"}.get(name, "unknown")
 
 
-def _lost_batches(files: DiskFiles, findings: "list[Finding]") -> Iterator[Problem]:
+def _lost_batches(files: DiskFiles, findings: "list[Finding]") -> Iterator[Diagnosis]:
     """Messages that the snapshot knows to be in a log file which is gone or too short."""
     held = {finding.first: finding.last for finding in findings if finding.kind == "log"}
     for first, indexes in _needed(files).items():
         lost = [index for index in indexes if index > held.get(first, 0)]
         if lost:
-            yield Problem(
+            yield Diagnosis(
                 "error", logfile.name_of(first), 0,
                 f"{'entry' if len(lost) == 1 else 'entries'} {_ranges(lost)} cannot be read from here"
                 + ("" if first in held else ": the file is missing"),
@@ -238,25 +238,25 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-def _problem(finding: "Finding") -> Problem:
+def _problem(finding: "Finding") -> Diagnosis:
     of_segment = finding.file.endswith(segment.SUFFIX) and not ledger.span_of(finding.file)
     about_segment = finding.severity == "error" and of_segment and finding.kind != "unreadable"
     means, todo = EXPLAINED["segment" if about_segment else finding.kind]
     severity: Severity = "error" if finding.severity == "error" else "warning"
     what = finding.text.split(" Nothing was changed.")[0].rstrip(".")
-    return Problem(severity, finding.file, finding.offset, what, means, todo)
+    return Diagnosis(severity, finding.file, finding.offset, what, means, todo)
 
 
-def _stranger(facts: FileFacts) -> Problem:
-    return Problem(
+def _stranger(facts: FileFacts) -> Diagnosis:
+    return Diagnosis(
         "warning", facts.name, 0, "not one of Quiver's files",
         "It does no harm here, but nobody but Quiver should keep files in this directory.",
         "Move it elsewhere.",
     )  # fmt: skip
 
 
-def _little_room(checkup: Checkup) -> Problem:
-    return Problem(
+def _little_room(checkup: Checkup) -> Diagnosis:
+    return Diagnosis(
         "warning", checkup.directory, 0, f"only {checkup.free_bytes / 1e6:,.0f} MB of disk are free",
         "When the disk is full, sends are refused until there is room again. What is stored is safe.",
         "Free some disk space.",

@@ -65,7 +65,7 @@ def _names(ctx: Any, incomplete: str, ask: "Callable[[Queue], list[str]]") -> li
 
 def _asked(place: Path, ask: "Callable[[Queue], list[str]]") -> list[str]:
     from quiver.cli.directory import address, looked_into
-    from quiver.client.connect import open_link
+    from quiver.client.connect import open_node
     from quiver.client.remote.address import parse
     from quiver.client.sync import Queue
 
@@ -74,5 +74,5 @@ def _asked(place: Path, ask: "Callable[[Queue], list[str]]") -> list[str]:
         with looked_into(place) as queue:
             return ask(queue)
     node = replace(parse(url), patience_seconds=SECONDS_MAX)
-    with Queue(*open_link(node, "disk", read_only=True)) as queue:
+    with Queue(*open_node(node, "disk", read_only=True)) as queue:
         return ask(queue)

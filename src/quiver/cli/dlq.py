@@ -12,7 +12,7 @@ from quiver.cli import bodies, directory, output
 from quiver.cli.completing import topics
 from quiver.cli.options import DATA, Data, Json, Topic, Yes, epilog
 from quiver.cli.progress import Bar, bar
-from quiver.cli.verbs import Verbs
+from quiver.cli.verbs import CommandVerbs
 from quiver.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ Limit = Annotated[
 ]
 
 app = typer.Typer(
-    cls=Verbs,
+    cls=CommandVerbs,
     help="List, show, redrive and discard dead letters.",
     subcommand_metavar="[COMMAND] [TOPIC] [ARGS]...",
     epilog=epilog(

@@ -10,7 +10,7 @@ import typer
 from quiver.cli import directory, output
 from quiver.cli.completing import words
 from quiver.cli.options import DATA, Data, Group, Json, Topic, Yes, epilog
-from quiver.cli.verbs import Verbs
+from quiver.cli.verbs import CommandVerbs
 from quiver.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ POSITIONS: Final = ("earliest", "latest")
 SHOWN_MAX: Final = 10  # partitions, in a sentence
 
 app = typer.Typer(
-    cls=Verbs,
+    cls=CommandVerbs,
     help="List, create, seek, pause, resume and delete the groups of a topic.",
     subcommand_metavar="[COMMAND] TOPIC [ARGS]...",
     epilog=epilog(

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from quiver.cli import directory, output
-from quiver.cli.bodies import Writer
+from quiver.cli.bodies import BodyWriter
 from quiver.cli.options import (
     DATA,
     Data,
@@ -56,7 +56,7 @@ def read(
     style = choose_style(verbose=verbose, raw=raw, as_json=as_json)
     directory.require_queue(data)
     out = Stdout()
-    writer = Writer(style, terminal=out.terminal)
+    writer = BodyWriter(style, terminal=out.terminal)
     printed = 0
     with directory.looked_into(data) as queue:
         directory.require_topic(queue, topic, data)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from quiver.cli import directory, output
-from quiver.cli.bodies import Style, Writer
+from quiver.cli.bodies import BodyWriter, Style
 from quiver.cli.completing import groups
 from quiver.cli.options import DATA, Data, Json, Topic, epilog
 from quiver.cli.signals import Stop, stoppable
@@ -93,7 +93,7 @@ def receive(
     patience = milliseconds(wait, "wait") / 1000
     directory.require_queue(data)
     out = Stdout()
-    writer = Writer(style, terminal=out.terminal, receipts=not ack)
+    writer = BodyWriter(style, terminal=out.terminal, receipts=not ack)
     wish = Wish(data, topic, group, lease, ack)
     with stoppable() as stop:
         receiving = Receiving(wish, out, writer, stop, most)
@@ -116,7 +116,7 @@ class Receiving:
     """A receive that goes on over several openings of the directory."""
 
     def __init__(
-        self, wish: Wish, out: Stdout, writer: Writer, stop: Stop, most: int | None
+        self, wish: Wish, out: Stdout, writer: BodyWriter, stop: Stop, most: int | None
     ) -> None:
         self._wish = wish
         self._out = out

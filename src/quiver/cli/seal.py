@@ -13,7 +13,7 @@ EPILOG = epilog(
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class SealReport:
     """One file that was made, in which there may be messages of older ones that are now gone."""
 
     file: str
@@ -62,7 +62,7 @@ def _names(path: Path) -> list[str]:
     return segment.names(DiskFiles(path, read_only=True))
 
 
-def _look(path: Path) -> Written:
+def _look(path: Path) -> SealReport:
     from pyarrow.parquet import read_metadata
 
-    return Written(path.name, read_metadata(path).num_rows, path.stat().st_size)
+    return SealReport(path.name, read_metadata(path).num_rows, path.stat().st_size)

@@ -115,11 +115,11 @@ class _Node:
 
     def look(self) -> "Overview":
         """What it says now."""
-        from quiver.client.connect import open_link
+        from quiver.client.connect import open_node
         from quiver.client.sync import Queue
 
         if self._queue is None:
-            self._queue = Queue(*open_link(self._address, "disk"))
+            self._queue = Queue(*open_node(self._address, "disk"))
         return self._queue.overview()
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from quiver.cli import directory, output
 from quiver.cli.completing import words
 from quiver.cli.groups import group_table
 from quiver.cli.options import DATA, Data, Json, Topic, Yes, epilog
-from quiver.cli.verbs import Verbs
+from quiver.cli.verbs import CommandVerbs
 from quiver.errors import Forbidden, InvalidRequest
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ NONE = "none"  # how a shell says None
 DROPS = ", and then dropped though unsettled"
 
 app = typer.Typer(
-    cls=Verbs,
+    cls=CommandVerbs,
     help="List, create, alter, show, compact, purge and delete topics. Alone it lists them.",
     epilog=epilog(["quiver topics", "quiver topics create orders", "quiver topics show orders"]),
 )

@@ -140,7 +140,7 @@ def _target(file: str) -> Iterator[BinaryIO]:
 
 
 @dataclass
-class Report:
+class TransferReport:
     """What became of a file."""
 
     topic: str
@@ -174,7 +174,7 @@ def import_(
     if not create:
         directory.require_queue(data)
     total = _checked(file, form, quiet=as_json)
-    report = Report(topic, file)
+    report = TransferReport(topic, file)
     with directory.opened(data, create=create) as queue:
         if create and topic not in queue.topics():
             queue.create_topic(topic)
@@ -221,7 +221,9 @@ def _name(file: str) -> str:
         return f"import-{hashlib.file_digest(content, 'sha256').hexdigest()[:32]}"
 
 
-def _import(queue: "Queue", report: Report, form: formats.Format, name: str, shown: Bar) -> None:
+def _import(
+    queue: "Queue", report: TransferReport, form: formats.Format, name: str, shown: Bar
+) -> None:
     started = time.monotonic()
 
     def batches() -> "Iterator[pa.RecordBatch]":

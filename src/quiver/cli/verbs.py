@@ -11,7 +11,7 @@ from typer.core import TyperGroup
 GIVEN: Final = "quiver.cli.verbs.given"  # of a context: the words that no verb was among
 
 
-class Verbs(TyperGroup):
+class CommandVerbs(TyperGroup):
     """A group whose first word need not be the verb."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

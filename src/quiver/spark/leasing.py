@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import (
 
 from quiver import limits
 from quiver.client.remote.address import is_address
-from quiver.client.results import DeliveryBatch, Lease
+from quiver.client.results import DeliveryBatch, GrantedLease
 from quiver.client.sync import Queue, flows_of
 from quiver.client.threads import run
 from quiver.errors import InvalidRequest, QuiverError, ReceiptExpired, ReceiptInvalid
@@ -43,7 +43,7 @@ NOTHING: Offset = {"leases": 0}
 
 
 @dataclass(frozen=True)
-class Leased(InputPartition):
+class LeasedRows(InputPartition):
     """Rows of a topic's partition that one task reads."""
 
     partition: int
@@ -60,7 +60,7 @@ class LeasingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settled = 0  # the lease that was acked last, by its number
         self._done: dict[Place, int] = {}  # rows of it that could not be acked, and their attempts
         self._left: int | None = None  # rows to be leased yet, if only those that are there now
-        self._keeper: Keeper | None = None
+        self._keeper: LeaseKeeper | None = None
 
     # -- at the driver -----------------------------------------------------------------------------
 
@@ -106,7 +106,9 @@ class LeasingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if reading.found(self._queue, self._options.topic_name)[0] != end["topic"]:
                 raise self._made_anew()
             self._keep(end).extend()
-        return [Leased(int(part), tuple(map(tuple, runs))) for part, runs in end["runs"].items()]
+        return [
+            LeasedRows(int(part), tuple(map(tuple, runs))) for part, runs in end["runs"].items()
+        ]
 
     def commit(self, end: Offset) -> None:
         """Nothing: it comes when the next batch is planned, and by then its rows are acked."""
@@ -120,7 +122,7 @@ class LeasingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows as they are in the topic, with the attempts that the lease has counted."""
-        assert isinstance(partition, Leased)
+        assert isinstance(partition, LeasedRows)
         topic, runs = self._options.topic_name, partition.runs
         offsets = pa.array([at for start, end, _ in runs for at in range(start, end)], pa.int64())
         attempts = pa.array([run[2] for run in runs for _ in range(run[0], run[1])], pa.int32())
@@ -192,13 +194,13 @@ class LeasingReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             table = table.filter(pc.invert(known))
         return table
 
-    def _keep(self, held: Offset) -> "Keeper":
+    def _keep(self, held: Offset) -> "LeaseKeeper":
         self.stop()
-        self._keeper = Keeper(leased(self._queue, self._options, held), self._options.lease)
+        self._keeper = LeaseKeeper(leased(self._queue, self._options, held), self._options.lease)
         return self._keeper
 
 
-class Keeper(Thread):
+class LeaseKeeper(Thread):
     """Makes a lease longer, again and again, until it is told to stop."""
 
     def __init__(self, held: DeliveryBatch, lease_seconds: float) -> None:
@@ -239,7 +241,7 @@ def check(options: Options) -> None:
         raise InvalidRequest("leases are counted in rows: use maxRowsPerTrigger")
 
 
-def describe(lease: Lease, table: pa.Table) -> Offset:
+def describe(lease: GrantedLease, table: pa.Table) -> Offset:
     """A lease as text: what holds it, and which rows."""
     runs: dict[str, list[Run]] = {}
     ordered = table.select(["partition", "offset", "attempt"]).sort_by(
@@ -264,7 +266,7 @@ def describe(lease: Lease, table: pa.Table) -> Offset:
 
 def leased(queue: Queue, options: Options, held: Mapping[str, Any]) -> DeliveryBatch:
     """What a text says is leased, to be settled."""
-    lease = Lease(
+    lease = GrantedLease(
         options.topic_name, held["topic"], options.group or "", held["group"], held["epoch"],
         held["until"], held["settled"], bytes.fromhex(held["tag"]),
     )  # fmt: skip

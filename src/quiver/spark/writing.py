@@ -34,11 +34,10 @@ from quiver import limits
 from quiver.batches.arrow_input import check_schema
 from quiver.client.connect import connect
 from quiver.client.remote.address import is_address
-from quiver.client.results import Staged
 from quiver.client.sync import Queue
 from quiver.errors import AnotherRun, DirectoryInUse, InvalidRequest, QueueFull, QuiverError
 from quiver.model.commands import UNNAMED
-from quiver.model.replies import Published
+from quiver.model.replies import Published, Staged
 from quiver.node.clock import SystemClock
 from quiver.spark import connections
 from quiver.spark.options import Options

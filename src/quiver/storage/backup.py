@@ -57,7 +57,7 @@ class Needed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptFile:
     """A file in a backup."""
 
     name: str
@@ -78,7 +78,7 @@ class Manifest:
     queue: str  # which one: no other has the same
     entry: int
     time_ms: int  # of that entry
-    files: tuple[Kept, ...]
+    files: tuple[KeptFile, ...]
 
     def encode(self) -> bytes:
         """As it is stored: JSON, with a checksum of the rest of it."""
@@ -92,7 +92,7 @@ class Manifest:
             content: dict[str, Any] = json.loads(data)
             found, version = content.pop("crc32c"), content.pop("version")
             if version == VERSION and found == _checksum({"version": version, **content}):
-                files = tuple(Kept(**one) for one in content["files"])
+                files = tuple(KeptFile(**one) for one in content["files"])
                 return cls(content["queue"], content["entry"], content["time_ms"], files)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise CorruptBackup(f"{where} is damaged: {error}. {REMEDY}") from error
@@ -130,7 +130,7 @@ class Vault:
                 "path is another, too); give a new directory, or remove that backup if nobody needs it"
             )
 
-    def add(self, source: Path, needed: Needed) -> Kept:
+    def add(self, source: Path, needed: Needed) -> KeptFile:
         """Have a copy of a file of the queue in `source`."""
         path = source / needed.name
         with translated(path, reads=True):
@@ -154,11 +154,13 @@ class Vault:
             if name not in wanted:
                 self._files.remove(name)
 
-    def _has(self, kept: Kept) -> bool:
+    def _has(self, kept: KeptFile) -> bool:
         path = self._path / FILES / kept.stored
         return path.exists() and path.stat().st_size == kept.bytes
 
-    def _copy(self, path: Path, nbytes: int, demand_whole: Callable[[File], None] | None) -> Kept:
+    def _copy(
+        self, path: Path, nbytes: int, demand_whole: Callable[[File], None] | None
+    ) -> KeptFile:
         file = DiskFiles(path.parent, read_only=True).open(path.name)
         temporary = path.name + TEMPORARY
         if temporary in self._files.names():
@@ -178,7 +180,7 @@ class Vault:
         finally:
             made.close()
             file.close()
-        kept = Kept(path.name, at, crc, 0)
+        kept = KeptFile(path.name, at, crc, 0)
         self._files.rename(temporary, kept.stored)
         self.copied += 1
         self.copied_bytes += at
@@ -252,7 +254,7 @@ def verify(path: Path) -> Manifest:
     return manifest
 
 
-def restore(path: Path, names: Iterable[Kept], files: DiskFiles) -> None:
+def restore(path: Path, names: Iterable[KeptFile], files: DiskFiles) -> None:
     """Write these files of a backup, in this order, each durable before the next is there."""
     stored = DiskFiles(path / FILES, read_only=True)
     for kept in names:

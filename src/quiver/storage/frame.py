@@ -49,7 +49,7 @@ HEADER_BYTES: Final = _HEADER.size + _CRC.size
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class LogRecord:
     """One entry of the log. `batch` is any object with a buffer, empty if the entry has none."""
 
     index: int
@@ -80,7 +80,7 @@ class Header:
         return content + -content % ALIGNMENT
 
 
-def encode(record: Record, *, synced: int, salt: int) -> list[memoryview]:
+def encode(record: LogRecord, *, synced: int, salt: int) -> list[memoryview]:
     """The frame of `record` in pieces; command and batch are not copied."""
     command, batch = memoryview(record.command), memoryview(record.batch)
     if command.nbytes > limits.WAL_COMMAND_BYTES_MAX or batch.nbytes > limits.WAL_BATCH_BYTES_MAX:

@@ -28,7 +28,7 @@ from quiver.storage.parquet import Readable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from quiver.model.ledger import Rows
+    from quiver.model.ledger import LedgerRows
     from quiver.storage.files import File, Files
 
 RETENTION_MS: Final = 30 * 86_400_000
@@ -37,7 +37,7 @@ TIME: Final = SCHEMA.get_field_index("time")
 ENTRY: Final = SCHEMA.get_field_index("entry")
 
 
-class Span(NamedTuple):
+class LedgerSpan(NamedTuple):
     """A file: the entries whose rows it has."""
 
     first: int
@@ -48,33 +48,33 @@ class Span(NamedTuple):
         """Its name."""
         return f"ledger-{self.first:020}-{self.last:020}.parquet"
 
-    def inside(self, other: Span) -> bool:
+    def inside(self, other: LedgerSpan) -> bool:
         """Whether another file has all its rows."""
         return self != other and other.first <= self.first and self.last <= other.last
 
 
-Timed = tuple[Span, int, int]  # with the times of the first and the last row
+Timed = tuple[LedgerSpan, int, int]  # with the times of the first and the last row
 
 
-def span_of(name: str) -> Span | None:
+def span_of(name: str) -> LedgerSpan | None:
     """The span of the file with this name, if it is one of the ledger."""
     found = NAME.fullmatch(name)
-    return Span(int(found[1]), int(found[2])) if found else None
+    return LedgerSpan(int(found[1]), int(found[2])) if found else None
 
 
-def spans(files: Files) -> list[Span]:
+def spans(files: Files) -> list[LedgerSpan]:
     """The files that there are, oldest first."""
     found = map(span_of, files.names())
     return [span for span in found if span is not None]
 
 
-def count(files: Files, span: Span) -> int:
+def count(files: Files, span: LedgerSpan) -> int:
     """How many rows a file has; all of it is read."""
     return sum(part.num_rows for part in Reading([files.open(span.name)], []).tables())
 
 
 class LedgerFiles:
-    """The ledger of a directory, used by one thread; a `Page` may be saved by another."""
+    """The ledger of a directory, used by one thread; a `LedgerPage` may be saved by another."""
 
     def __init__(self, files: Files, after: int, retention_ms: int) -> None:
         """Find what is there of the entries up to `after`, the last one in the snapshot."""
@@ -82,16 +82,16 @@ class LedgerFiles:
         self._retention_ms = retention_ms
         found = [span for span in spans(files) if span.last <= after]
         self._spans = [span for span in found if not any(map(span.inside, found))]
-        self._pending: list[Rows] = []  # taken from the core, and not yet surely on disk
+        self._pending: list[LedgerRows] = []  # taken from the core, and not yet surely on disk
 
-    def begin(self, rows: Rows | None, now_ms: int) -> Page:
+    def begin(self, rows: LedgerRows | None, now_ms: int) -> LedgerPage:
         """What the next snapshot must save: these rows, and those that an earlier one could not."""
         if rows is not None:
             self._pending.append(rows)
         oldest_ms = now_ms - self._retention_ms
-        return Page(self._files, tuple(self._pending), tuple(self._spans), oldest_ms)
+        return LedgerPage(self._files, tuple(self._pending), tuple(self._spans), oldest_ms)
 
-    def finish(self, page: Page) -> None:
+    def finish(self, page: LedgerPage) -> None:
         """The page and its snapshot are durable."""
         del self._pending[: len(page.rows)]
         self._spans = [*page.kept, *([page.span] if page.span else [])]
@@ -102,7 +102,7 @@ class LedgerFiles:
         """Its files."""
         return [span.name for span in self._spans]
 
-    def reading(self, rows: Rows | None) -> Reading:
+    def reading(self, rows: LedgerRows | None) -> Reading:
         """Everything as it is now; `rows` are those that the core still has."""
         pending = [*self._pending, *([rows] if rows is not None else [])]
         return Reading([self._files.open(span.name) for span in self._spans], pending)
@@ -117,22 +117,22 @@ class LedgerFiles:
 
 
 @dataclass(slots=True)
-class Page:
+class LedgerPage:
     """Rows to be saved, and files to be tidied up, by any thread."""
 
     files: Files
-    rows: tuple[Rows, ...]
-    spans: tuple[Span, ...]
+    rows: tuple[LedgerRows, ...]
+    spans: tuple[LedgerSpan, ...]
     oldest_ms: int  # a file that has nothing later may go
-    kept: list[Span] = field(init=False)
+    kept: list[LedgerSpan] = field(init=False)
 
     def __post_init__(self) -> None:
         self.kept = list(self.spans)
 
     @property
-    def span(self) -> Span | None:
+    def span(self) -> LedgerSpan | None:
         """The file that is made."""
-        return Span(self.rows[0].first, self.rows[-1].last) if self.rows else None
+        return LedgerSpan(self.rows[0].first, self.rows[-1].last) if self.rows else None
 
     def save(self, rest: Callable[[], None]) -> None:
         """Write the rows; when this returns they are durable. `rest` is called now and then."""
@@ -161,7 +161,7 @@ class Page:
     def _merge(self, found: list[Timed], rest: Callable[[], None]) -> None:
         for group in _grouped(found, limits.LEDGER_FILES_MAX // 2):
             if len(group) > 1:
-                made = Span(group[0].first, group[-1].last)
+                made = LedgerSpan(group[0].first, group[-1].last)
                 parts = (self.files.open(span.name) for span in group)
                 tables = (table for file in parts for table in Reading([file], []).tables())
                 _write(self.files, made.name, tables, rest)
@@ -169,7 +169,7 @@ class Page:
                 self.kept[at : at + len(group)] = [made]
 
 
-def _grouped(found: list[Timed], most: int) -> list[list[Span]]:
+def _grouped(found: list[Timed], most: int) -> list[list[LedgerSpan]]:
     """Files in at most so many groups of neighbours: time and again the two that span least time.
 
     So no group spans more than a small part of the whole, and old rows go soon after their time.
@@ -185,7 +185,7 @@ def _grouped(found: list[Timed], most: int) -> list[list[Span]]:
 class Reading:
     """The ledger as it was at one moment, for any thread; it ends by being read or closed."""
 
-    def __init__(self, files: list[File], rows: list[Rows]) -> None:
+    def __init__(self, files: list[File], rows: list[LedgerRows]) -> None:
         self._files = files
         self._rows = rows
 
@@ -212,7 +212,7 @@ class Reading:
             self.close()
 
 
-def _tables(rows: Iterable[Rows]) -> Iterator[pa.Table]:
+def _tables(rows: Iterable[LedgerRows]) -> Iterator[pa.Table]:
     """Rows as tables that are not too long."""
     for some in rows:
         yield from map(table, some.parts(limits.LEDGER_GROUP_ROWS))
@@ -238,7 +238,7 @@ def _parts(file: File, start_ms: int | None, end_ms: int | None, first: int) -> 
                 yield parts.read_row_group(at, use_threads=False).cast(SCHEMA)
 
 
-def _times(files: Files, span: Span) -> tuple[int, int]:
+def _times(files: Files, span: LedgerSpan) -> tuple[int, int]:
     """When the first and the last row of a file happened."""
     file = files.open(span.name)
     try:

@@ -59,7 +59,7 @@ def names(files: Files) -> list[str]:
     return [name for name in files.names() if _NAME.fullmatch(name)]
 
 
-class Run(NamedTuple):
+class SegmentRun(NamedTuple):
     """Consecutive rows of an entry, from `row` on, at consecutive places of a row group."""
 
     row: int
@@ -132,7 +132,7 @@ class SegmentFile:
             raise self._damaged(f"messages {offset} to {offset + found - 1} are not all there")
         return at, found
 
-    def find(self, entry: int, start: int, end: int) -> Iterator[Run]:
+    def find(self, entry: int, start: int, end: int) -> Iterator[SegmentRun]:
         """Those of the rows `start … end` of an entry that are here, in runs."""
         with self._lock:
             self._open()
@@ -223,14 +223,14 @@ def _damaged(name: str, why: str) -> CorruptSegment:
     return CorruptSegment(f"{name} is damaged: {why}. {REMEDY}")
 
 
-def _runs(group: int, rows: pa.ChunkedArray, chosen: pa.ChunkedArray) -> Iterator[Run]:
+def _runs(group: int, rows: pa.ChunkedArray, chosen: pa.ChunkedArray) -> Iterator[SegmentRun]:
     """The rows that were chosen of a row group; within a run, row and place grow together."""
     ahead = pc.subtract(rows.cast(pa.int64()), pa.arange(0, len(rows)))  # the same within a run
     runs = pc.run_end_encode(pc.if_else(chosen, ahead, None).combine_chunks())
     at = 0
     for end, row in zip(runs.run_ends.to_pylist(), runs.values.to_pylist(), strict=True):
         if row is not None:
-            yield Run(row + at, end - at, group, at)
+            yield SegmentRun(row + at, end - at, group, at)
         at = end
 
 

@@ -29,7 +29,7 @@ Removing
     snapshot remembers the places in them.
 
 One thread changes a `Wal`. Another may call `locate` meanwhile, for an entry that stays needed, and
-any thread may read the `Place` it gets. A write or sync that fails in another way than for want of
+any thread may read the `WalPlace` it gets. A write or sync that fails in another way than for want of
 room makes the log useless: whether the data is there cannot be known any more before the next
 recovery. From then on every call raises `StorageFailed`.
 """
@@ -49,7 +49,7 @@ from quiver.model.histogram import Histogram
 from quiver.model.stats import SYNC_BOUNDS
 from quiver.storage import frame
 from quiver.storage.backup import Needed
-from quiver.storage.frame import Record
+from quiver.storage.frame import LogRecord
 from quiver.storage.logfile import REMEDY, LogFile, demand_whole, first_indexes, name_of
 from quiver.storage.mark import Mark
 
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WalPlace:
     """Where an entry's batch is. Any thread may read it, even after the file was removed."""
 
     log: LogFile
@@ -135,7 +135,7 @@ class Wal:
         wal._demand_files(after, places)
         return wal
 
-    def replay(self) -> Iterator[Record]:
+    def replay(self) -> Iterator[LogRecord]:
         """Every entry behind the snapshot, without its batch; a torn end is cut in the end."""
         start = max((first for first in self._sizes if first <= self._after + 1), default=1)
         firsts = [first for first in self._sizes if first >= start]
@@ -155,7 +155,7 @@ class Wal:
         self.synced_index = self.last_index
         self._mark.write(self.last_index)
 
-    def follow(self, confirmed: int | None) -> Iterator[Record]:
+    def follow(self, confirmed: int | None) -> Iterator[LogRecord]:
         """`replay` for somebody who does not own the directory: nothing is changed.
 
         It goes up to entry `confirmed`, or, if that is None, to where no good frame starts. A second
@@ -201,7 +201,7 @@ class Wal:
         """Make durable what was followed and is not confirmed; its owner may have had no time for it."""
         self._tip.file.sync()
 
-    def append(self, records: Sequence[Record], *, urgent: bool) -> None:
+    def append(self, records: Sequence[LogRecord], *, urgent: bool) -> None:
         """Write entries that continue the log, all or none; the next `sync` makes them durable."""
         with _Alive(self):
             if self._tip.end >= self._file_bytes:
@@ -243,12 +243,12 @@ class Wal:
         """The batch of an entry."""
         return self.locate(index).read()
 
-    def locate(self, index: int) -> Place:
+    def locate(self, index: int) -> WalPlace:
         """Where the batch of an entry is, to be read now or later, here or in another thread."""
         self._check_alive()
         assert index in self._places, f"entry {index} has no batch in the log"
         (first, position), tip = self._places[index], self._tip
-        return Place(tip if tip.first == first else self._opened(first), index, position)
+        return WalPlace(tip if tip.first == first else self._opened(first), index, position)
 
     def places(self, indexes: Iterable[int]) -> list[tuple[int, int, int]]:
         """The places of these entries' batches, as a snapshot keeps them and `open` wants them."""
@@ -376,7 +376,7 @@ class Wal:
         self._sizes.pop(first, None)
         self._current = log
 
-    def _replay_file(self, log: LogFile, confirmed: int | None = None) -> Iterator[Record]:
+    def _replay_file(self, log: LogFile, confirmed: int | None = None) -> Iterator[LogRecord]:
         self.last_index = log.next - 1
         for position, header, command in log.walk(confirmed):
             self.last_index, self.last_now_ms = header.index, header.now_ms
@@ -385,7 +385,7 @@ class Wal:
                 if header.batch_bytes:
                     self._places[header.index] = (log.first, position)
                 self.appended_bytes += header.frame_bytes
-                yield Record(header.index, header.term, header.now_ms, header.kind, command)
+                yield LogRecord(header.index, header.term, header.now_ms, header.kind, command)
 
     def _demand_whole(self, log: LogFile, following: int) -> None:
         """A file that is not the last is complete and continued by the next."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from quiver.storage import codec, snapshot
 from quiver.storage.files import Files
-from quiver.storage.frame import Record
+from quiver.storage.frame import LogRecord
 from quiver.storage.wal import Wal
 
 FILE_BYTES = 400
@@ -12,16 +12,16 @@ ALLOCATE_BYTES = 512
 RESERVE_BYTES = 128
 
 
-def record(index: int, *, take: int = 0) -> Record:
+def record(index: int, *, take: int = 0) -> LogRecord:
     """Entry `index`, always the same; every third has no batch, and another `take` is another entry."""
     command = b"command %d of take %d" % (index, take)
     batch = b"" if index % 3 == 0 else b"batch %d/%d " % (index, take) * (index % 4 + 1)
-    return Record(index, 1, 1_000 + index, index % 7, command, batch)
+    return LogRecord(index, 1, 1_000 + index, index % 7, command, batch)
 
 
 def open_log(
     files: Files, *, after: int = 0, places: Iterable[tuple[int, int, int]] = ()
-) -> tuple[Wal, list[Record]]:
+) -> tuple[Wal, list[LogRecord]]:
     """A log with small files, and the entries it came back with."""
     wal = Wal.open(
         files,
@@ -34,7 +34,7 @@ def open_log(
     return wal, list(wal.replay())
 
 
-def fill(wal: Wal, count: int, *, sync: bool = True) -> list[Record]:
+def fill(wal: Wal, count: int, *, sync: bool = True) -> list[LogRecord]:
     """Append `count` entries, each by itself."""
     records = [record(wal.last_index + 1 + number) for number in range(count)]
     for each in records:
@@ -44,9 +44,9 @@ def fill(wal: Wal, count: int, *, sync: bool = True) -> list[Record]:
     return records
 
 
-def assert_holds(wal: Wal, found: Sequence[Record], expected: Sequence[Record]) -> None:
+def assert_holds(wal: Wal, found: Sequence[LogRecord], expected: Sequence[LogRecord]) -> None:
     """What a replay found is `expected`, batches included."""
-    without_batch = [Record(r.index, r.term, r.now_ms, r.kind, r.command) for r in expected]
+    without_batch = [LogRecord(r.index, r.term, r.now_ms, r.kind, r.command) for r in expected]
     assert list(found) == without_batch
     for each in expected:
         if each.batch != b"":
@@ -61,7 +61,7 @@ def save_state(files: Files, wal: Wal, live: Sequence[int]) -> None:
     wal.keep(live, before=index)
 
 
-def open_directory(files: Files) -> tuple[Wal, list[Record], int, list[int]]:
+def open_directory(files: Files) -> tuple[Wal, list[LogRecord], int, list[int]]:
     """Open a directory as a node does: the log, its entries, the snapshot's index, its live entries."""
     snapshot.clean(files)
     after, payload = snapshot.load(files) or (0, None)

@@ -7,7 +7,7 @@ import pytest
 
 from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.model import commands
-from quiver.model.commands import Attributes, Held, Producer, Run, Send, Settle, Tick, Transact
+from quiver.model.commands import Attributes, Held, ProducerStamp, Run, Send, Settle, Tick, Transact
 from quiver.model.topic import Retention, Retry, TopicPolicy
 from quiver.storage import codec
 
@@ -16,7 +16,7 @@ SEND = Send(
     runs=(Run(0, 2, 100), Run(5, 1, 7)),
     requests=(1, 1),
     attributes=Attributes(keys=bytes(24), dedup_ids=("a", None, "c")),
-    producer=Producer("p", 2, 40),
+    producer=ProducerStamp("p", 2, 40),
 )
 SETTLE = Settle(3, 1, "nack", (Held(0, 9, ((1, 5), (7, 8))),), reason="läuft nicht", seed=2**64 - 1)
 POLICY = TopicPolicy(order="key", retry=Retry("exponential", 10), retention=Retention(time_ms=5))

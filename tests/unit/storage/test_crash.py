@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from quiver.storage.frame import Record
+from quiver.storage.frame import LogRecord
 from quiver.storage.wal import Wal
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.unit.storage.logs import assert_holds, open_directory, record, save_state
@@ -15,7 +15,7 @@ from tests.unit.storage.logs import assert_holds, open_directory, record, save_s
 class Story:
     """What was asked of the log, and what it has confirmed."""
 
-    written: list[Record] = field(default_factory=list)
+    written: list[LogRecord] = field(default_factory=list)
     confirmed: int = 0
 
 

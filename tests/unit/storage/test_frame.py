@@ -5,13 +5,13 @@ import pytest
 
 from quiver import limits
 from quiver.errors import LimitExceeded
-from quiver.storage.frame import HEADER_BYTES, Record, decode_header, encode
+from quiver.storage.frame import HEADER_BYTES, LogRecord, decode_header, encode
 
 SALT = 0xC0FFEE
-RECORD = Record(index=7, term=3, now_ms=-5, kind=250, command=b"hello", batch=b"a batch")
+RECORD = LogRecord(index=7, term=3, now_ms=-5, kind=250, command=b"hello", batch=b"a batch")
 
 
-def frame_of(record: Record) -> bytes:
+def frame_of(record: LogRecord) -> bytes:
     return b"".join(encode(record, synced=6, salt=SALT))
 
 
@@ -26,7 +26,7 @@ def test_a_header_tells_everything_about_its_record():
 
 @pytest.mark.parametrize("size", range(17))
 def test_frames_are_aligned_whatever_they_hold(size):
-    data = frame_of(Record(1, 1, 1, 1, b"c" * size, b"b"))
+    data = frame_of(LogRecord(1, 1, 1, 1, b"c" * size, b"b"))
     header = decode_header(data, salt=SALT)
     assert header is not None
     assert len(data) == header.frame_bytes
@@ -35,7 +35,7 @@ def test_frames_are_aligned_whatever_they_hold(size):
 
 def test_a_batch_is_not_copied():
     batch = pa.py_buffer(b"from arrow")
-    pieces = encode(Record(1, 1, 1, 1, b"", batch), synced=0, salt=SALT)
+    pieces = encode(LogRecord(1, 1, 1, 1, b"", batch), synced=0, salt=SALT)
     assert pieces[2].obj is batch
     assert bytes(pieces[2]) == b"from arrow"
 
@@ -58,9 +58,9 @@ def test_a_short_header_is_no_header():
 
 def test_a_record_over_the_limit_is_refused(monkeypatch):
     monkeypatch.setattr(limits, "WAL_BATCH_BYTES_MAX", 10)
-    assert encode(Record(1, 1, 1, 1, b"", b"x" * 10), synced=0, salt=SALT)
+    assert encode(LogRecord(1, 1, 1, 1, b"", b"x" * 10), synced=0, salt=SALT)
     with pytest.raises(LimitExceeded, match="11 of batch"):
-        encode(Record(1, 1, 1, 1, b"", b"x" * 11), synced=0, salt=SALT)
+        encode(LogRecord(1, 1, 1, 1, b"", b"x" * 11), synced=0, salt=SALT)
 
 
 def test_a_length_over_the_limit_is_not_believed(monkeypatch):

@@ -6,10 +6,10 @@ import pytest
 from quiver import limits
 from quiver.core.delivery.ledger import Ledger
 from quiver.errors import CorruptLedger, DiskFull, StorageFailed
-from quiver.model.ledger import Event, Rows
+from quiver.model.ledger import Event, LedgerRows
 from quiver.storage.doctor import inspect
 from quiver.storage.files import DiskFiles
-from quiver.storage.ledger import LedgerFiles, Span, _grouped, spans
+from quiver.storage.ledger import LedgerFiles, LedgerSpan, _grouped, spans
 from quiver.testing import MemoryFiles
 
 DAY_MS = 86_400_000
@@ -19,7 +19,7 @@ def no_rest() -> None:
     pass
 
 
-def rows(first: int, last: int, time_ms: int | None = None) -> Rows:
+def rows(first: int, last: int, time_ms: int | None = None) -> LedgerRows:
     """A row for each entry; an entry a day."""
     ledger = Ledger(after=first - 1)
     for index in range(first, last + 1):
@@ -30,7 +30,7 @@ def rows(first: int, last: int, time_ms: int | None = None) -> Rows:
     return made
 
 
-def saved(book: LedgerFiles, found: Rows | None, now_ms: int) -> None:
+def saved(book: LedgerFiles, found: LedgerRows | None, now_ms: int) -> None:
     page = book.begin(found, now_ms)
     page.save(no_rest)
     page.tidy(no_rest)
@@ -59,7 +59,7 @@ def test_rows_come_back_in_order_from_files_and_memory(files):
     assert entries(book) == [*range(1, 7)]
     book.finish(page)
     assert entries(book) == [*range(1, 7)]
-    assert spans(files) == [Span(1, 3), Span(4, 4), Span(5, 6)]
+    assert spans(files) == [LedgerSpan(1, 3), LedgerSpan(4, 4), LedgerSpan(5, 6)]
 
 
 def test_no_file_is_made_of_nothing(files):
@@ -71,7 +71,7 @@ def test_no_file_is_made_of_nothing(files):
 
 def test_any_tool_can_read_a_file(tmp_path):
     saved(open_book(DiskFiles(tmp_path)), rows(1, 3), 0)
-    table = pq.read_table(tmp_path / Span(1, 3).name)
+    table = pq.read_table(tmp_path / LedgerSpan(1, 3).name)
     assert table["event"].to_pylist() == ["sent"] * 3
     assert table["topic"].to_pylist() == ["t"] * 3
 
@@ -81,7 +81,7 @@ def test_opening_removes_what_the_log_will_tell_again(files):
     saved(book, rows(1, 3), 0)
     saved(book, rows(4, 9), 0)
     assert entries(open_book(files, after=5)) == [1, 2, 3]
-    assert spans(files) == [Span(1, 3)]
+    assert spans(files) == [LedgerSpan(1, 3)]
 
 
 def test_opening_removes_what_a_merge_left_behind(files):
@@ -90,9 +90,9 @@ def test_opening_removes_what_a_merge_left_behind(files):
     merged = open_book(MemoryFiles()).begin(rows(1, 6), 0)
     merged.files = files
     merged.save(no_rest)
-    assert spans(files) == [Span(1, 3), Span(1, 6), Span(4, 6), Span(7, 9)]
+    assert spans(files) == [LedgerSpan(1, 3), LedgerSpan(1, 6), LedgerSpan(4, 6), LedgerSpan(7, 9)]
     assert entries(open_book(files)) == [*range(1, 10)]
-    assert spans(files) == [Span(1, 6), Span(7, 9)]
+    assert spans(files) == [LedgerSpan(1, 6), LedgerSpan(7, 9)]
 
 
 def test_many_small_files_become_few(files, monkeypatch):
@@ -119,7 +119,7 @@ def test_merged_rows_are_in_row_groups_worth_reading(tmp_path, monkeypatch):
 
 
 def test_neighbours_that_span_least_time_are_merged():
-    found = [(Span(at, at), start, end) for at, (start, end) in enumerate(
+    found = [(LedgerSpan(at, at), start, end) for at, (start, end) in enumerate(
         [(0, 100), (100, 200), (200, 210), (210, 220), (220, 300)])]  # fmt: skip
     groups = _grouped(found, 3)
     assert [[span.first for span in group] for group in groups] == [[0], [1], [2, 3, 4]]
@@ -137,7 +137,7 @@ def test_a_merge_finds_no_room_and_waits(monkeypatch):
     files.capacity_bytes = files.used_bytes
     page.tidy(no_rest)
     book.finish(page)
-    assert spans(files) == [Span(1, 1), Span(2, 2), Span(3, 3)]
+    assert spans(files) == [LedgerSpan(1, 1), LedgerSpan(2, 2), LedgerSpan(3, 3)]
     files.capacity_bytes = None
     saved(book, None, 0)
     assert len(spans(files)) < 3
@@ -155,7 +155,7 @@ def test_a_page_without_room_leaves_nothing_and_is_saved_with_the_next():
     files.capacity_bytes = None
     assert entries(book) == [1, 2, 3]
     saved(book, rows(4, 5), 0)
-    assert spans(files) == [Span(1, 5)]
+    assert spans(files) == [LedgerSpan(1, 5)]
     assert entries(book) == [1, 2, 3, 4, 5]
 
 
@@ -166,7 +166,7 @@ def test_a_file_goes_when_all_of_it_is_too_old(files):
     assert entries(book) == [*range(1, 11)]
     saved(book, rows(11, 11), 15 * DAY_MS + 1)
     assert entries(book) == [*range(6, 12)]
-    assert spans(files) == [Span(6, 10), Span(11, 11)]
+    assert spans(files) == [LedgerSpan(6, 10), LedgerSpan(11, 11)]
 
 
 def test_only_what_may_be_wanted_is_read(files, monkeypatch):
@@ -183,18 +183,18 @@ def test_a_damaged_file_is_reported_and_the_rest_goes_on(keep, monkeypatch):
     files = MemoryFiles()
     book = open_book(files, days=1)
     saved(book, rows(1, 3), 0)
-    file = files.open(Span(1, 3).name)
+    file = files.open(LedgerSpan(1, 3).name)
     file.truncate(file.size() + keep if keep < 0 else keep)
     book = open_book(files, days=1)
     with pytest.raises(CorruptLedger, match=r"ledger-.*move it away"):
         entries(book)
-    (finding,) = [x for x in inspect(files) if x.file == Span(1, 3).name]
+    (finding,) = [x for x in inspect(files) if x.file == LedgerSpan(1, 3).name]
     assert (finding.severity, finding.kind, finding.last) == ("warning", "untold", 3)
     for index in (101, 102, 103):
         saved(book, rows(index, index), 100 * DAY_MS)
-    assert spans(files) == [Span(1, 3), Span(101, 102), Span(103, 103)]
+    assert spans(files) == [LedgerSpan(1, 3), LedgerSpan(101, 102), LedgerSpan(103, 103)]
     assert entries(book, first=101) == [101, 102, 103]
-    files.remove(Span(1, 3).name)
+    files.remove(LedgerSpan(1, 3).name)
     assert entries(open_book(files)) == [101, 102, 103]
 
 
@@ -202,7 +202,7 @@ def test_a_file_that_is_gone_is_left_to_a_person(files, monkeypatch):
     monkeypatch.setattr(limits, "LEDGER_FILES_MAX", 2)
     book = open_book(files)
     saved(book, rows(1, 3), 0)
-    files.remove(Span(1, 3).name)
+    files.remove(LedgerSpan(1, 3).name)
     for index in (4, 5, 6):
         saved(book, rows(index, index), 0)
     with pytest.raises(StorageFailed, match="ledger-"):
@@ -214,7 +214,7 @@ def test_a_flipped_bit_in_the_rows_is_noticed():
     files = MemoryFiles()
     book = open_book(files)
     saved(book, rows(1, 50), 0)
-    file = files.open(Span(1, 50).name)
+    file = files.open(LedgerSpan(1, 50).name)
     at = file.size() // 8  # among the pages, far before the footer
     file.write(at, [bytes([file.read(at, 1)[0] ^ 4])])
     with pytest.raises(CorruptLedger):

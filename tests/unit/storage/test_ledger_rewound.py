@@ -3,7 +3,7 @@
 import pytest
 
 from quiver import limits
-from quiver.storage.ledger import Span, spans
+from quiver.storage.ledger import LedgerSpan, spans
 from tests.unit.storage.test_ledger import DAY_MS, entries, open_book, rows, saved
 
 WRONG_MS = 20_000 * DAY_MS
@@ -19,5 +19,5 @@ def test_what_is_old_goes_and_nothing_else(files, monkeypatch, most):
     monkeypatch.setattr(limits, "LEDGER_FILES_MAX", most)
     saved(book, None, 34 * DAY_MS)  # days 2 and 3 are over
     assert entries(book) == [1, 4, 5, 6, 7, 8]
-    assert Span(2, 2) not in spans(files)
-    assert Span(3, 3) not in spans(files)
+    assert LedgerSpan(2, 2) not in spans(files)
+    assert LedgerSpan(3, 3) not in spans(files)

@@ -12,7 +12,7 @@ from crc32c import crc32c
 
 from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.storage import mark
-from quiver.storage.frame import HEADER_BYTES, Record, encode
+from quiver.storage.frame import HEADER_BYTES, LogRecord, encode
 from quiver.storage.logfile import LogFile, first_indexes, name_of
 from quiver.testing import MemoryFiles
 from tests.unit.storage.logs import assert_holds, fill, open_log, record
@@ -155,7 +155,7 @@ def test_rubbish_behind_a_file_that_is_complete_is_damage():
 def test_a_good_frame_in_a_wrong_place_is_not_good():
     files = MemoryFiles()
     wal, _ = open_log(files)
-    wal.append([Record(index, 1, 1, 1, b"of equal length") for index in (1, 2, 3)], urgent=False)
+    wal.append([LogRecord(index, 1, 1, 1, b"of equal length") for index in (1, 2, 3)], urgent=False)
     wal.sync()
     frames = offsets_of_frames(files, 1)
     file = files.open(name_of(1))
@@ -211,7 +211,7 @@ def test_a_message_that_contains_a_frame_is_not_one():
     files = MemoryFiles()
     wal, _ = open_log(files)
     kept = fill(wal, 2)
-    wal.append([Record(3, 1, 1, 1, b"12345678", forged)], urgent=False)
+    wal.append([LogRecord(3, 1, 1, 1, b"12345678", forged)], urgent=False)
     files = files.crash("all")
     name = files.names()[-1]
     position = files.open(name).read(0, 4096).index(b"12345678")

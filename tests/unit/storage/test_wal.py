@@ -10,7 +10,7 @@ import pytest
 from quiver import limits
 from quiver.errors import CorruptLog, DiskFull, LimitExceeded, StorageFailed
 from quiver.storage.files import DiskFiles
-from quiver.storage.frame import Record
+from quiver.storage.frame import LogRecord
 from quiver.storage.logfile import first_indexes, name_of
 from quiver.testing import MemoryFiles
 from tests.unit.storage.logs import (
@@ -48,7 +48,7 @@ def test_entries_come_back_after_the_process_was_killed(files):
 
 
 def test_the_log_goes_on_where_it_ended(files):
-    records: list[Record] = []
+    records: list[LogRecord] = []
     for _ in range(4):
         wal, found = open_log(files)
         assert_holds(wal, found, records)
@@ -72,7 +72,8 @@ def test_a_batch_may_be_any_buffer(files):
     wal, _ = open_log(files)
     batch = pa.py_buffer(b"arrow bytes")
     wal.append(
-        [Record(1, 1, 1, 4, b"c", batch), Record(2, 1, 1, 4, b"", memoryview(batch))], urgent=False
+        [LogRecord(1, 1, 1, 4, b"c", batch), LogRecord(2, 1, 1, 4, b"", memoryview(batch))],
+        urgent=False,
     )
     assert wal.read(1) == wal.read(2) == b"arrow bytes"
 
@@ -80,7 +81,7 @@ def test_a_batch_may_be_any_buffer(files):
 def test_a_long_batch_is_checked_in_pieces(files, monkeypatch):
     monkeypatch.setattr(limits, "WAL_CHECK_BYTES", 64)
     wal, _ = open_log(files)
-    long = Record(1, 1, 1, 4, b"c", bytes(range(256)) * 4)
+    long = LogRecord(1, 1, 1, 4, b"c", bytes(range(256)) * 4)
     wal.append([long], urgent=False)
     wal, found = open_log(files)
     assert_holds(wal, found, [long])
@@ -97,7 +98,7 @@ def test_an_entry_over_the_limit_changes_nothing(files, monkeypatch):
     monkeypatch.setattr(limits, "WAL_COMMAND_BYTES_MAX", 5)
     with pytest.raises(LimitExceeded):
         wal.append([record(1)], urgent=False)
-    wal.append([Record(1, 1, 1, 1, b"short")], urgent=False)
+    wal.append([LogRecord(1, 1, 1, 1, b"short")], urgent=False)
     assert wal.last_index == 1
 
 
@@ -292,15 +293,17 @@ def test_a_full_disk_leaves_room_for_urgent_entries_only():
     wal, _ = open_log(files)
     records = fill(wal, 1)
     files.capacity_bytes = files.used_bytes  # others took the rest
-    refused = Record(2, 1, 1, 1, b"x" * (ALLOCATE_BYTES - wal.size_bytes - RESERVE_BYTES - 64 + 8))
+    refused = LogRecord(
+        2, 1, 1, 1, b"x" * (ALLOCATE_BYTES - wal.size_bytes - RESERVE_BYTES - 64 + 8)
+    )
     with pytest.raises(DiskFull):
         wal.append([refused], urgent=False)
     wal.append([refused], urgent=True)
     wal.sync()
     with pytest.raises(DiskFull):
-        wal.append([Record(3, 1, 1, 1, b"x" * RESERVE_BYTES)], urgent=True)
+        wal.append([LogRecord(3, 1, 1, 1, b"x" * RESERVE_BYTES)], urgent=True)
     with pytest.raises(DiskFull):
-        wal.append([Record(3, 1, 1, 1, b"")], urgent=False)
+        wal.append([LogRecord(3, 1, 1, 1, b"")], urgent=False)
     again, found = open_log(files.crash("none"))
     assert_holds(again, found, [*records, refused])
     files.capacity_bytes = None  # somebody made room: it goes on without a restart
@@ -313,7 +316,7 @@ def test_the_reserve_is_refilled_as_soon_as_there_is_room():
     files = MemoryFiles()
     wal, _ = open_log(files)
     for index in range(1, 20):
-        wal.append([Record(index, 1, 1, 1, b"settle")], urgent=True)
+        wal.append([LogRecord(index, 1, 1, 1, b"settle")], urgent=True)
         free = files.open(files.names()[-1]).size() - (wal.size_bytes - sum(wal._sizes.values()))
         assert free >= RESERVE_BYTES
 
@@ -326,7 +329,7 @@ def test_without_room_for_another_file_the_old_one_goes_on():
         records += fill(wal, 1)
     assert len(first_indexes(files)) == 1
     files.capacity_bytes = files.used_bytes
-    urgent = Record(wal.last_index + 1, 1, 1, 1, b"settle")
+    urgent = LogRecord(wal.last_index + 1, 1, 1, 1, b"settle")
     wal.append([urgent], urgent=True)
     wal.sync()
     assert len(first_indexes(files)) == 1
@@ -345,7 +348,7 @@ def test_what_a_full_disk_refused_never_comes_back():
     refusals = 0
     for full_at in range(1, files.operations + 1):
         files = MemoryFiles(full_at=full_at)
-        expected: list[Record] = []
+        expected: list[LogRecord] = []
         try:
             wal, _ = open_log(files)
         except DiskFull:

@@ -3,14 +3,14 @@
 import pytest
 
 from quiver.errors import DiskFull
-from quiver.storage.frame import Record
+from quiver.storage.frame import LogRecord
 from quiver.testing import MemoryFiles
 from tests.unit.storage.logs import assert_holds, fill, open_directory, open_log, record, save_state
 
 
 def fill_up(wal, **how):
     """Append until there is no room; the entries that found some."""
-    found: list[Record] = []
+    found: list[LogRecord] = []
     for _ in range(1_000):
         entry = record(wal.last_index + 1)
         try:

@@ -10,7 +10,7 @@ import quiver
 from quiver.cli.demo.accounting import Account
 from quiver.cli.demo.analysis import Analyst, CommandFailed
 from quiver.cli.demo.screen import Screen
-from quiver.cli.demo.story import Story, Stuck
+from quiver.cli.demo.story import DemoStory, Stuck
 from quiver.cli.demo.workers import WorkerFailed
 
 RIGHT: Final = 0
@@ -44,7 +44,7 @@ def main(data: str | None = None, *, json: bool = False) -> int:
 
 
 def _tell(folder: Path, screen: Screen) -> Account:
-    with screen, Story(folder, screen) as story:
+    with screen, DemoStory(folder, screen) as story:
         account = story.tell()
     screen.show_account(account)
     account.analysis = Analyst(folder, screen).work(story.orders)

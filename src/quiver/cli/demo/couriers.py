@@ -12,7 +12,7 @@ from typing import Final
 
 import quiver
 from quiver.cli.demo.orders import Order
-from quiver.cli.demo.services import Batch, Outcome, Task
+from quiver.cli.demo.services import DemoBatch, DemoOutcome, Task
 from quiver.cli.demo.workers import Worker
 
 BATCH_MESSAGES: Final = 40
@@ -114,19 +114,19 @@ class Courier(Thread):
             # them again; the services take that as what it is, a duplicate.
             return
 
-    def _work(self, deliveries: list[quiver.Delivery]) -> list[Outcome] | None:
+    def _work(self, deliveries: list[quiver.Delivery]) -> list[DemoOutcome] | None:
         tasks = [Task(each.id, each.attempt, Order(**each.json())) for each in deliveries]
         self._tally.note_deliveries(tasks)
         hang_after = self._sabotage.hang_after(len(tasks)) if self._sabotage else None
-        return self.worker.ask(Batch(tasks, hang_after))
+        return self.worker.ask(DemoBatch(tasks, hang_after))
 
-    def _settle(self, deliveries: list[quiver.Delivery], outcomes: list[Outcome]) -> None:
+    def _settle(self, deliveries: list[quiver.Delivery], outcomes: list[DemoOutcome]) -> None:
         if self.worker.service == "inventory":
             self._ship(deliveries, outcomes)
         else:
             self._ack_or_nack(deliveries, outcomes)
 
-    def _ack_or_nack(self, deliveries: list[quiver.Delivery], outcomes: list[Outcome]) -> None:
+    def _ack_or_nack(self, deliveries: list[quiver.Delivery], outcomes: list[DemoOutcome]) -> None:
         by_failure: dict[str, list[quiver.Delivery]] = defaultdict(list)
         for delivery, outcome in zip(deliveries, outcomes, strict=True):
             by_failure[outcome.failure].append(delivery)
@@ -136,7 +136,7 @@ class Courier(Thread):
         for failure, failed in by_failure.items():
             self._queue.nack(failed, reason=failure)
 
-    def _ship(self, deliveries: list[quiver.Delivery], outcomes: list[Outcome]) -> None:
+    def _ship(self, deliveries: list[quiver.Delivery], outcomes: list[DemoOutcome]) -> None:
         """Settle the orders and send their shipments: all of it happens, or nothing."""
         shipments = [
             quiver.Message(

@@ -33,7 +33,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class DemoBatch:
     """Tasks to do now. A worker told to `hang_after` some of them never comes back from it."""
 
     tasks: list[Task]
@@ -41,7 +41,7 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DemoOutcome:
     """What became of a task: done, done before (`absorbed`), or not done because of a `failure`."""
 
     failure: str = ""
@@ -62,7 +62,7 @@ class Hangs:
 class Service(Protocol):
     """Something that is done for each order."""
 
-    def handle(self, task: Task) -> Outcome:
+    def handle(self, task: Task) -> DemoOutcome:
         """Do it."""
 
 
@@ -72,18 +72,18 @@ class Billing:
     def __init__(self, book: EffectBook) -> None:
         self._book = book
 
-    def handle(self, task: Task) -> Outcome:
+    def handle(self, task: Task) -> DemoOutcome:
         """Charge."""
         fresh = self._book.record(task.message_id, Effect(task.order.id, task.order.cents))
-        return Outcome(absorbed=not fresh)
+        return DemoOutcome(absorbed=not fresh)
 
 
 class Inventory:
     """Chooses the warehouse. Its only effect is a message, so the queue's transaction is enough."""
 
-    def handle(self, task: Task) -> Outcome:
+    def handle(self, task: Task) -> DemoOutcome:
         """Choose."""
-        return Outcome(warehouse="north" if task.order.cents % 2 else "south")
+        return DemoOutcome(warehouse="north" if task.order.cents % 2 else "south")
 
 
 class Notifications:
@@ -93,13 +93,13 @@ class Notifications:
         self._book = book
         self._repaired = repaired
 
-    def handle(self, task: Task) -> Outcome:
+    def handle(self, task: Task) -> DemoOutcome:
         """Send a mail."""
         failure = "" if self._repaired else self._failure(task)
         if failure:
-            return Outcome(failure=failure)
+            return DemoOutcome(failure=failure)
         fresh = self._book.record(task.message_id, Effect(task.order.id, 0))
-        return Outcome(absorbed=not fresh)
+        return DemoOutcome(absorbed=not fresh)
 
     @staticmethod
     def _failure(task: Task) -> str:
@@ -138,8 +138,8 @@ def serve(pipe: Connection, name: ServiceName, folder: Path, repaired: bool) -> 
         return
 
 
-def _work(pipe: Connection, service: Service, batch: Batch) -> list[Outcome]:
-    outcomes: list[Outcome] = []
+def _work(pipe: Connection, service: Service, batch: DemoBatch) -> list[DemoOutcome]:
+    outcomes: list[DemoOutcome] = []
     for task in batch.tasks:
         if len(outcomes) == batch.hang_after:
             pipe.send(Hangs())

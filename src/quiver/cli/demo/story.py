@@ -45,7 +45,7 @@ class Stuck(Exception):
     """Something that must happen did not, in a time that is ample."""
 
 
-class Story:
+class DemoStory:
     """An order system on a queue in a folder, from the first order to the last mail."""
 
     def __init__(self, folder: Path, screen: Screen) -> None:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from quiver.cli.demo.services import Batch, Hangs, Outcome, Ready, ServiceName, serve
+from quiver.cli.demo.services import DemoBatch, DemoOutcome, Hangs, Ready, ServiceName, serve
 
 START_SECONDS_MAX: Final = 60.0
 ANSWER_SECONDS_MAX: Final = 30.0  # a batch takes a fraction of a second
@@ -48,15 +48,15 @@ class Worker:
             assert isinstance(answer, Ready)
             self._ready = True
 
-    def ask(self, batch: Batch) -> list[Outcome] | None:
+    def ask(self, batch: DemoBatch) -> list[DemoOutcome] | None:
         """Have the tasks done: an outcome for each, or None if the worker hangs."""
         answer = self._answer(ANSWER_SECONDS_MAX, batch)
         if isinstance(answer, Hangs):
             return None
-        outcomes: list[Outcome] = answer
+        outcomes: list[DemoOutcome] = answer
         return outcomes
 
-    def _answer(self, seconds: float, question: Batch | None = None) -> Any:
+    def _answer(self, seconds: float, question: DemoBatch | None = None) -> Any:
         try:
             if question is not None:
                 self._pipe.send(question)

@@ -1,5 +1,5 @@
 """Who gets which message when: the state machine behind every topic."""
 
-from quiver.core.delivery.delivery import Delivery
+from quiver.core.delivery.delivery import DeliveryCore
 
-__all__ = ["Delivery"]
+__all__ = ["DeliveryCore"]

@@ -25,8 +25,8 @@ from quiver.core.delivery.reasons import Reasons
 from quiver.core.delivery.retention import enforce, is_overdue, sweep, trim
 from quiver.core.delivery.rewind import Rewind, life_ends, rewind
 from quiver.core.delivery.timers import Timer
-from quiver.core.delivery.topic import Group, Producer, Topic
-from quiver.core.delivery.view import Lease, Piece, View
+from quiver.core.delivery.topic import Group, KnownProducer, Topic
+from quiver.core.delivery.view import Lease, View, ViewPiece
 from quiver.errors import (
     InvalidRequest,
     LimitExceeded,
@@ -82,8 +82,8 @@ from quiver.model.replies import (
     Published,
     Received,
     Reply,
-    Sent,
     SentMany,
+    SentReply,
     Settled,
     Slice,
     TopicCreated,
@@ -104,7 +104,7 @@ from quiver.model.topic import (
 TIMERS_MIN: Final = 4_096  # below this many, timers of things that are gone are not worth clearing
 
 
-class Delivery:
+class DeliveryCore:
     """All topics of a shard."""
 
     def __init__(self) -> None:
@@ -405,7 +405,7 @@ class Delivery:
     def _on_send(self, command: Send) -> Reply:
         topic = self._topic(command.topic)
         columns = Columns.of(command.attributes)
-        answers: list[Sent | Exception] = []
+        answers: list[SentReply | Exception] = []
         at = row = 0
         for count in command.requests:
             runs = command.runs[at : at + count]
@@ -432,7 +432,7 @@ class Delivery:
         rows: int,
         row: int,
         columns: Columns | None,
-    ) -> Sent:
+    ) -> SentReply:
         sent = sending.place(topic, command, runs, rows, row, columns, self.index, self.now_ms)
         sending.note(topic, command, sent, columns)
         if columns is not None and columns.expires_at and not command.staged:
@@ -457,7 +457,7 @@ class Delivery:
         if known is None and len(topic.producers) >= limits.PRODUCERS_MAX:
             unnamed = (name for name in topic.producers if name.startswith(UNNAMED))
             del topic.producers[next(unnamed, next(iter(topic.producers)))]
-        producer = Producer(self.index, known.sequence if known else 0)
+        producer = KnownProducer(self.index, known.sequence if known else 0)
         topic.producers[command.name] = producer
         return ProducerOpened(producer.epoch, producer.sequence)
 
@@ -571,7 +571,7 @@ class Delivery:
         return bool(found)
 
     def _give_back(
-        self, topic: Topic, group: Group, view: View, released: list[Piece], consumer: str,
+        self, topic: Topic, group: Group, view: View, released: list[ViewPiece], consumer: str,
         reason: str, delay_ms: int = 0,
     ) -> None:  # fmt: skip
         """These go back as if they had never been begun, to be delivered after `delay_ms`."""
@@ -779,7 +779,7 @@ class Delivery:
         return done
 
     def _nack(
-        self, topic: Topic, group: Group, view: View, released: list[Piece], command: Settle,
+        self, topic: Topic, group: Group, view: View, released: list[ViewPiece], command: Settle,
         consumer: str,
     ) -> None:  # fmt: skip
         """These were given back: all are written down before the first is given up."""
@@ -851,7 +851,7 @@ class Delivery:
             backlog[topic.number] = before + new
         for (topic, group), settle in zip(owners, command.settles, strict=True):
             self._settle(topic, group, settle)
-        sent: list[Sent] = []
+        sent: list[SentReply] = []
         for send in command.sends:
             topic = self._topic(send.topic)
             rows = sum(run.rows for run in send.runs)
@@ -1302,7 +1302,7 @@ class Delivery:
         ]
 
     @classmethod
-    def load(cls, data: list[Any]) -> "Delivery":
+    def load(cls, data: list[Any]) -> "DeliveryCore":
         """What `dump` gave."""
         made = cls()
         (made.index, made.now_ms, made.secret, made.created_ms, made._numbers, topics,

@@ -16,7 +16,7 @@ from quiver.model.ranges import Range
 Taken = tuple[int, int, int]  # start, end, attempts so far
 
 
-class Lanes:
+class PriorityLanes:
     """What a group may take from one partition, by priority."""
 
     __slots__ = ("_again", "_fresh")
@@ -108,7 +108,7 @@ class Lanes:
         ]
 
     @classmethod
-    def load(cls, data: list[Any]) -> "Lanes":
+    def load(cls, data: list[Any]) -> "PriorityLanes":
         """What `dump` gave."""
         made = cls()
         fresh, again = data

@@ -9,7 +9,7 @@ Nothing here may influence what the core decides.
 """
 
 from quiver import limits
-from quiver.model.ledger import FIXED_BYTES, MOVING, ROW, Event, Rows
+from quiver.model.ledger import FIXED_BYTES, MOVING, ROW, Event, LedgerRows
 
 
 class Ledger:
@@ -73,13 +73,13 @@ class Ledger:
             or self._names.chars >= limits.LEDGER_CHARS_MAX
         )
 
-    def peek(self) -> Rows | None:
+    def peek(self) -> LedgerRows | None:
         """A copy of the rows."""
         if not self._data:
             return None
-        return Rows(self._first, self._index, bytes(self._data), tuple(self._names))
+        return LedgerRows(self._first, self._index, bytes(self._data), tuple(self._names))
 
-    def take(self) -> Rows | None:
+    def take(self) -> LedgerRows | None:
         """The rows of all entries since they were taken last; they are somebody else's now."""
         rows = self.peek()
         self._clear()

@@ -11,7 +11,7 @@ from quiver.errors import LimitExceeded, MemberFenced
 from quiver.limits import MEMBERS_MAX
 
 
-class Member:
+class GroupMember:
     """One member: alive until `deadline_ms` unless it is heard of."""
 
     __slots__ = ("deadline_ms", "number", "session_ms")
@@ -33,18 +33,18 @@ class Members:
         self.partitions = partitions
         self.generation = 0
         self.numbers = 0
-        self.members: dict[str, Member] = {}
+        self.members: dict[str, GroupMember] = {}
         self.owner: dict[int, str] = {}
         self.target: dict[int, str] = {}
 
-    def join(self, name: str, session_ms: int, now_ms: int) -> Member:
+    def join(self, name: str, session_ms: int, now_ms: int) -> GroupMember:
         """Come in, or refresh the session of a member that is in already."""
         member = self.members.get(name)
         if member is None:
             if len(self.members) >= MEMBERS_MAX:
                 raise LimitExceeded(f"a group has at most {MEMBERS_MAX} members")
             self.numbers += 1
-            member = self.members[name] = Member(self.numbers, session_ms, 0)
+            member = self.members[name] = GroupMember(self.numbers, session_ms, 0)
             self._rebalance()
         member.session_ms = session_ms
         member.deadline_ms = now_ms + session_ms
@@ -65,7 +65,7 @@ class Members:
         del self.members[name]
         self._rebalance()
 
-    def require(self, name: str) -> Member:
+    def require(self, name: str) -> GroupMember:
         """The member, who must be in."""
         member = self.members.get(name)
         if member is None:
@@ -141,7 +141,7 @@ class Members:
         made = cls(partitions)
         made.generation, made.numbers, members, owner, target = data
         made.members = {
-            name: Member(number, session_ms, deadline_ms)
+            name: GroupMember(number, session_ms, deadline_ms)
             for name, number, session_ms, deadline_ms in members
         }
         made.owner, made.target = dict(owner), dict(target)

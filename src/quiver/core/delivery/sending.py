@@ -5,9 +5,9 @@ from quiver.core.delivery.extents import Columns
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 from quiver.errors import InvalidRequest, LimitExceeded, ProducerFenced, QueueFull
-from quiver.model.commands import UNNAMED, Producer, Publish, Run, Send
+from quiver.model.commands import UNNAMED, ProducerStamp, Publish, Run, Send
 from quiver.model.ledger import Event
-from quiver.model.replies import Application, Placed, Published, Sent
+from quiver.model.replies import Application, Placed, Published, SentReply
 
 
 def check(topic: Topic, command: Send, rows: int, row: int, now_ms: int, before: int = 0) -> int:
@@ -37,7 +37,7 @@ def check(topic: Topic, command: Send, rows: int, row: int, now_ms: int, before:
     return new
 
 
-def _is_stored(topic: Topic, producer: Producer, rows: int) -> bool:
+def _is_stored(topic: Topic, producer: ProducerStamp, rows: int) -> bool:
     """Whether a producer has sent these before; if it may not send them, an error."""
     known = topic.producers.get(producer.name)
     if known is None:
@@ -62,12 +62,12 @@ def _is_stored(topic: Topic, producer: Producer, rows: int) -> bool:
 def place(
     topic: Topic, command: Send, runs: tuple[Run, ...], rows: int, row: int,
     columns: Columns | None, index: int, now_ms: int,
-) -> Sent:  # fmt: skip
+) -> SentReply:  # fmt: skip
     """Append a request's rows; `row` counts from the first row of the command."""
     producer = topic.producers[command.producer.name] if command.producer else None
     if command.producer and producer and command.producer.sequence < producer.sequence:
         topic.duplicates += rows
-        return Sent((Placed(-1, -1, rows, 0, 0, duplicate=True),))
+        return SentReply((Placed(-1, -1, rows, 0, 0, duplicate=True),))
     placed: list[Placed] = []
     for run in runs:
         partition = topic.partitions[run.partition]
@@ -84,10 +84,10 @@ def place(
     if command.producer is not None and producer is not None:
         producer.sequence += rows
         topic.producers[command.producer.name] = topic.producers.pop(command.producer.name)
-    return Sent(tuple(placed))
+    return SentReply(tuple(placed))
 
 
-def note(topic: Topic, command: Send, sent: Sent, columns: Columns | None) -> None:
+def note(topic: Topic, command: Send, sent: SentReply, columns: Columns | None) -> None:
     """Write down what was sent; delayed messages with the time when they are due."""
     ledger, name = topic.ledger, topic.name
     delays = columns.deliver_at if columns is not None else ()

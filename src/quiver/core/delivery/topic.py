@@ -85,7 +85,7 @@ class Group:
         )
 
 
-class Producer:
+class KnownProducer:
     """A named producer: its epoch, and how many of its messages are stored."""
 
     __slots__ = ("epoch", "sequence")
@@ -111,7 +111,7 @@ class Topic:
         self.partitions = [Partition(at) for at in range(policy.partitions)]
         self.groups: dict[str, Group] = {}
         self.dedup: dict[str, tuple[int, Placed]] = {}  # id -> (forget at, where); oldest first
-        self.producers: dict[str, Producer] = {}  # least recently used first
+        self.producers: dict[str, KnownProducer] = {}  # least recently used first
         self.applications: dict[str, Application] = {}  # the same
         self.sent = 0
         self.duplicates = 0
@@ -268,7 +268,7 @@ class Topic:
                 group.views.append(view)
             made.groups[group_name] = group
         made.dedup = {key: (until, Placed(*where)) for key, until, where in dedup}
-        made.producers = {x: Producer(epoch, sequence) for x, epoch, sequence in producers}
+        made.producers = {x: KnownProducer(epoch, sequence) for x, epoch, sequence in producers}
         made.sent, made.duplicates, made.dropped, made.compacted = totals
         for published in more:  # older states have none
             made.applications = {x: Application(*rest) for x, *rest in published}

@@ -3,7 +3,7 @@
 Every offset below `next` is in exactly one of four places; offsets from `next` on have not been looked
 at. `check` verifies that.
 
-    ready      may be given to the next receive       `Lanes` (RangeView) or `Chains` (KeyView)
+    ready      may be given to the next receive       `PriorityLanes` (RangeView) or `Chains` (KeyView)
     waiting    ready again at a time                  `due`, a heap by that time
     leased     a receive holds it until a deadline    `leases`, by epoch
     settled    done with, for this group              `settled`
@@ -54,7 +54,7 @@ from typing import Any, NamedTuple
 from quiver import limits
 from quiver.core.delivery.chains import Chain, Chains, join
 from quiver.core.delivery.extents import Extent
-from quiver.core.delivery.lanes import Lanes, Taken
+from quiver.core.delivery.lanes import PriorityLanes, Taken
 from quiver.core.delivery.offsets import OffsetSet
 from quiver.core.delivery.partition import Partition
 from quiver.model.ranges import Range, merge, subtract
@@ -64,7 +64,7 @@ Waiting = tuple[int, int, int, int]  # due_ms, start, end, attempts so far
 Lapsed = Callable[[int, int], None]  # told of the ranges whose life has ended
 
 
-class Piece(NamedTuple):
+class ViewPiece(NamedTuple):
     """Consecutive offsets under a lease. `steal_ms` is 0 if they have begun.
 
     If they are reserved, it is when others may take them over, and `attempt` is the one that would begin.
@@ -82,7 +82,7 @@ class Lease:
 
     __slots__ = ("consumer", "epoch", "held")
 
-    def __init__(self, epoch: int, consumer: str, held: list[Piece]) -> None:
+    def __init__(self, epoch: int, consumer: str, held: list[ViewPiece]) -> None:
         """`epoch` is the index of the entry that granted it, so it only grows."""
         self.epoch = epoch
         self.consumer = consumer
@@ -97,29 +97,29 @@ class Lease:
             position = piece.end
         return position >= end
 
-    def release(self, start: int, end: int) -> list[Piece]:
+    def release(self, start: int, end: int) -> list[ViewPiece]:
         """Let go of what is held of `start … end`; return those pieces."""
         pieces = self._touching(start, end)
         if not pieces:
             return []
-        released: list[Piece] = []
-        remain: list[Piece] = []
+        released: list[ViewPiece] = []
+        remain: list[ViewPiece] = []
         for piece in pieces:
             low, high, attempt, deadline_ms, steal_ms = piece
             if low >= start and high <= end:
                 released.append(piece)
                 continue
             if low < start:
-                remain.append(Piece(low, start, attempt, deadline_ms, steal_ms))
+                remain.append(ViewPiece(low, start, attempt, deadline_ms, steal_ms))
             if high > end:
-                remain.append(Piece(end, high, attempt, deadline_ms, steal_ms))
+                remain.append(ViewPiece(end, high, attempt, deadline_ms, steal_ms))
             cut = max(low, start), min(high, end)
-            released.append(Piece(*cut, attempt, deadline_ms, steal_ms))
+            released.append(ViewPiece(*cut, attempt, deadline_ms, steal_ms))
         at = self._first(start)
         self.held[at : at + len(pieces)] = remain
         return released
 
-    def hold(self, pieces: list[Piece]) -> None:
+    def hold(self, pieces: list[ViewPiece]) -> None:
         """Hold these, which were released just now, in place of what they were before."""
         self.held += pieces
         self.held.sort()
@@ -128,7 +128,7 @@ class Lease:
         at = bisect_right(self.held, start, key=lambda piece: piece[0])
         return at - 1 if at and self.held[at - 1][1] > start else at
 
-    def _touching(self, start: int, end: int) -> list[Piece]:
+    def _touching(self, start: int, end: int) -> list[ViewPiece]:
         at = stop = self._first(start)
         while stop < len(self.held) and self.held[stop][0] < end:
             stop += 1
@@ -235,9 +235,9 @@ class View:
         deadline_ms: int, steal_ms: int = 0,
     ) -> None:  # fmt: skip
         """Hold what was taken until `deadline_ms`; what is `reserved`, for its own until `steal_ms`."""
-        held = [Piece(start, end, attempts + 1, deadline_ms) for start, end, attempts in begun]
+        held = [ViewPiece(start, end, attempts + 1, deadline_ms) for start, end, attempts in begun]
         if reserved:
-            held += [Piece(start, end, attempts + 1, deadline_ms, steal_ms)
+            held += [ViewPiece(start, end, attempts + 1, deadline_ms, steal_ms)
                      for start, end, attempts in reserved]  # fmt: skip
             self.reserved += sum(end - start for start, end, _ in reserved)
             self.reserving[epoch] = steal_ms
@@ -245,7 +245,7 @@ class View:
         self.leases[epoch] = Lease(epoch, consumer, held)
         self.leased += sum([end - start for start, end, *_ in held])
 
-    def release(self, epoch: int, start: int, end: int) -> list[Piece]:
+    def release(self, epoch: int, start: int, end: int) -> list[ViewPiece]:
         """End the lease on what it holds of `start … end`: the pieces."""
         lease = self.leases.get(epoch)
         if lease is None:
@@ -259,7 +259,7 @@ class View:
             self._unreserve(lease, released)
         return released
 
-    def _unreserve(self, lease: Lease, pieces: list[Piece]) -> None:
+    def _unreserve(self, lease: Lease, pieces: list[ViewPiece]) -> None:
         """Of these, what was reserved is that no longer."""
         count = sum(piece.end - piece.start for piece in pieces if piece.steal_ms)
         if count:
@@ -274,7 +274,7 @@ class View:
         lease.hold([piece._replace(deadline_ms=deadline_ms) for piece in extended])
         return [(piece.start, piece.end) for piece in extended]
 
-    def begin(self, epoch: int, start: int, end: int, deadline_ms: int) -> list[Piece]:
+    def begin(self, epoch: int, start: int, end: int, deadline_ms: int) -> list[ViewPiece]:
         """What the lease holds of `start … end` has begun; return the pieces as they were before.
 
         They are held until `deadline_ms`, or, if that is 0, as long as before.
@@ -290,7 +290,7 @@ class View:
         self._unreserve(lease, before)
         return before
 
-    def release_due(self, epoch: int, when_ms: int) -> list[Piece]:
+    def release_due(self, epoch: int, when_ms: int) -> list[ViewPiece]:
         """End the lease on what it was to hold until `when_ms` at most."""
         lease = self.leases.get(epoch)
         if lease is None:
@@ -314,7 +314,7 @@ class View:
         due_ms = self.steal_due_ms()
         return due_ms is not None and due_ms <= now_ms
 
-    def stealable(self, now_ms: int) -> list[tuple[int, int, list[Piece]]]:
+    def stealable(self, now_ms: int) -> list[tuple[int, int, list[ViewPiece]]]:
         """What may be taken over by now: since when, the epoch that has reserved it, the pieces."""
         if not self.may_steal(now_ms):
             return []
@@ -488,7 +488,7 @@ class View:
         self.due = [(when, start, end, attempts) for when, start, end, attempts in due]
         self._spoiled = any(self._any_settled(start, end) for _, start, end, _ in self.due)
         self.leases = {
-            epoch: Lease(epoch, consumer, [Piece(*piece) for piece in held])
+            epoch: Lease(epoch, consumer, [ViewPiece(*piece) for piece in held])
             for epoch, consumer, held in leases
         }
         pieces = [piece for lease in self.leases.values() for piece in lease.held]
@@ -522,7 +522,7 @@ class RangeView(View):
         """`strict` is `order="partition"`."""
         super().__init__(partition, start, lapsed)
         self._strict = strict
-        self._lanes = Lanes()
+        self._lanes = PriorityLanes()
 
     def _admit(self, extent: Extent, start: int, end: int, now_ms: int) -> int:
         columns = extent.columns
@@ -627,7 +627,7 @@ class RangeView(View):
         return self._lanes.dump()
 
     def _load_ready(self, data: list[Any]) -> None:
-        self._lanes = Lanes.load(data)
+        self._lanes = PriorityLanes.load(data)
 
 
 class KeyView(View):

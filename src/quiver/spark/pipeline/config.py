@@ -93,7 +93,7 @@ class Parquet(Section, frozen=True):
     partition_by: Names = ()
 
 
-class Topic(Section, frozen=True):
+class TopicConfig(Section, frozen=True):
     """A topic whose bodies are the rows as JSON. Without a URL it is in the queue that is read."""
 
     topic: str
@@ -105,7 +105,7 @@ class Load(Section, frozen=True):
     """Where good rows go: to files, to a topic, or to both."""
 
     parquet: Parquet | None = None
-    topic: Topic | None = None
+    topic: TopicConfig | None = None
 
     def __post_init__(self) -> None:
         if self.parquet is None and self.topic is None:

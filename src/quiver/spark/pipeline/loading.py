@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sql
 
 from quiver import limits
-from quiver.spark.pipeline.config import Topic
+from quiver.spark.pipeline.config import TopicConfig
 from quiver.spark.pipeline.expressions import data, expression, first, none, quoted
 from quiver.spark.pipeline.transforming import judged
 from quiver.tracing import PARENT, STATE
@@ -25,7 +25,7 @@ JSON: Final = {
 PLACE: Final = ("topic", "partition", "offset")  # of the bad message: quiver.topic, …
 
 
-def packed(rows: DataFrame, topic: Topic | None) -> DataFrame:
+def packed(rows: DataFrame, topic: TopicConfig | None) -> DataFrame:
     """Rows with the message that each will be, in `_key` and `_body`."""
     if topic is None:
         return rows

@@ -19,7 +19,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from quiver.spark.bodies import is_json
 from quiver.spark.pipeline.config import Transform
 from quiver.spark.pipeline.expressions import expression, first, none, quoted
-from quiver.spark.pipeline.versions import Shape, shapes
+from quiver.spark.pipeline.versions import TableShape, shapes
 
 BODY: Final = "_body"  # in what is parsed: the body
 CORRUPT: Final = "_corrupt"  # in what is parsed: not null if the body is not as the schema says
@@ -71,7 +71,9 @@ def _begun(messages: DataFrame, version: str, names: list[str]) -> DataFrame:
     return rows.withColumn("_reason", reason)
 
 
-def _stepped(rows: DataFrame, place: int, shape: Shape, before: Shape | None) -> DataFrame:
+def _stepped(
+    rows: DataFrame, place: int, shape: TableShape, before: TableShape | None
+) -> DataFrame:
     """Rows with the columns of a version: parsed, or made of the columns of the version before."""
     native = sql.col("_at") == place
     parsed = sql.from_json(_wrapped(), _readable(shape.columns), OPTIONS)
@@ -106,7 +108,9 @@ def _readable(columns: StructType) -> StructType:
     return StructType([body, StructField(CORRUPT, StringType())])
 
 
-def _migrated(rows: DataFrame, field: StructField, shape: Shape, before: Shape | None) -> Column:
+def _migrated(
+    rows: DataFrame, field: StructField, shape: TableShape, before: TableShape | None
+) -> Column:
     if field.name in shape.migrate:
         where = f"transform.versions.{shape.name}.migrate.{field.name}"
         kind = field.dataType.simpleString()
@@ -116,7 +120,7 @@ def _migrated(rows: DataFrame, field: StructField, shape: Shape, before: Shape |
     return none(field.dataType)
 
 
-def _fault(shape: Shape) -> Column:
+def _fault(shape: TableShape) -> Column:
     """What is wrong with a body that should have this version; null if nothing is."""
     body = sql.col("_parsed").getField(BODY)
     wrong = [
@@ -133,7 +137,7 @@ def _fault(shape: Shape) -> Column:
     return sql.coalesce(not_json, sql.when(corrupt, sql.coalesce(*wrong, otherwise)))
 
 
-def _missing(native: Column, name: str, shape: Shape, before: Shape | None) -> Column:
+def _missing(native: Column, name: str, shape: TableShape, before: TableShape | None) -> Column:
     missing = sql.lit(f"{name} is missing")
     if before is None:
         return missing

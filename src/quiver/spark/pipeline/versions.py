@@ -32,7 +32,7 @@ WIDER: Final = {
 
 
 @dataclass(frozen=True)
-class Shape:
+class TableShape:
     """A version with its columns."""
 
     name: str
@@ -40,10 +40,10 @@ class Shape:
     migrate: dict[str, str]
 
 
-def shapes(versions: dict[str, Version]) -> list[Shape]:
+def shapes(versions: dict[str, Version]) -> list[TableShape]:
     """All versions, oldest first; each can be made from the one before."""
     found = [
-        Shape(name, parse(version.schema, f"version {name}"), version.migrate)
+        TableShape(name, parse(version.schema, f"version {name}"), version.migrate)
         for name, version in versions.items()
     ]
     if found[0].migrate:
@@ -77,7 +77,7 @@ def fits(old: Any, new: Any) -> bool:
     return mine == theirs or theirs in WIDER.get(mine, ())
 
 
-def _demand_step(old: Shape, new: Shape) -> None:
+def _demand_step(old: TableShape, new: TableShape) -> None:
     step = f"from version {old.name} to {new.name}"
     for name in new.migrate:
         if name not in new.columns.names:

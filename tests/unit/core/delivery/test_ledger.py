@@ -5,7 +5,7 @@ import pytest
 from quiver import limits
 from quiver.batches.ledger import SCHEMA, table
 from quiver.core.delivery.ledger import Ledger, NoLedger
-from quiver.model.ledger import Event, Rows
+from quiver.model.ledger import Event, LedgerRows
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def ledger() -> Ledger:
     return made
 
 
-def found(rows: Rows | None, *names: str) -> list[tuple]:
+def found(rows: LedgerRows | None, *names: str) -> list[tuple]:
     assert rows is not None
     return [tuple(row[name] for name in names) for row in table(rows).to_pylist()]
 
@@ -79,7 +79,7 @@ def test_what_is_not_known_is_null(ledger):
     assert {name for name, value in row.items() if value is not None} == {
         "time", "entry", "event", "topic", "count"
     }  # fmt: skip
-    assert table(ledger.peek() or Rows(1, 1, b"", ("",))).schema == SCHEMA
+    assert table(ledger.peek() or LedgerRows(1, 1, b"", ("",))).schema == SCHEMA
 
 
 def test_rows_are_taken_once_and_peeked_at_often(ledger):

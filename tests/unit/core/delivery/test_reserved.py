@@ -13,7 +13,7 @@ from quiver import limits
 from quiver.batches.attributes import attributes_of
 from quiver.batches.ledger import table
 from quiver.batches.rows import make_row, pack
-from quiver.core.delivery import Delivery
+from quiver.core.delivery import DeliveryCore
 from quiver.errors import InvalidRequest
 from quiver.model.commands import (
     Command,
@@ -43,7 +43,7 @@ class Core:
     """A core with one topic and one group, and a clock; all is checked after each entry."""
 
     def __init__(self, *, guarantee: Any = "at-least-once", **policy: Any) -> None:
-        self.core = Delivery()
+        self.core = DeliveryCore()
         self.now_ms = START_MS
         self.keyed = policy.get("order") == "key"
         self.do(Found(b"secret", START_MS))
@@ -419,7 +419,7 @@ def test_a_snapshot_of_before_is_loaded_as_what_it_meant():
     saved = codec.encode_state(core.core.dump())
     before = codec.encode_state(old(codec.decode_state(saved)))
     assert before != saved
-    core.core = Delivery.load(codec.decode_state(before))
+    core.core = DeliveryCore.load(codec.decode_state(before))
     core.core.check()
     assert codec.encode_state(core.core.dump()) == saved
     core.settle(got, "ack", 0)
