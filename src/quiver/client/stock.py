@@ -191,6 +191,10 @@ class PrefetchBuffer(Generic[L]):
         self._haste.ran_out(now)
         return None
 
+    def nobody_waits(self) -> None:
+        """Who found nothing to take has gone."""
+        self._wanted = False
+
     @property
     def has_begun(self) -> bool:
         """Whether something can be taken, if its lease still holds."""
@@ -318,6 +322,7 @@ class PrefetchBuffer(Generic[L]):
             if place(waiting.delivery) not in gone
         ]
         self._begun.extend(begun)
+        self._wanted = self._wanted and not self._begun
         self._kept.settled(refused)
         if self.closed:
             self._give_all_back()

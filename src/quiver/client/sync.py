@@ -638,6 +638,8 @@ class Consumer:
                     if self._error is not None and not self._closed:
                         raise self._error
                     if self._closed or over:
+                        if not self._waiting:
+                            self._stock.nobody_waits()
                         return None
                     if self._driver not in (0, me):
                         self._wait_for_driver(until)
