@@ -21,6 +21,7 @@ from bench.producing import producing
 from bench.receives import receives, taking
 from bench.sends import bare, peers, singles
 from bench.spark import spark
+from bench.versions import versions
 
 RESULTS = Path(__file__).parent / "results"
 EXPERIMENTS: dict[str, Experiment] = {
@@ -40,6 +41,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     "sqs": sqs,
     "sqs-unsynced": sqs_unsynced,
     "spark": spark,
+    "versions": versions,
 }
 
 
@@ -61,7 +63,7 @@ def main() -> int:
     start = time.perf_counter()
     for name in options.only or EXPERIMENTS:
         with TemporaryDirectory(prefix="tmp-", dir=options.dir) as directory:
-            run = Run(Path(directory), quick=options.quick)
+            run = Run(Path(directory), quick=options.quick, against=options.against)
             wait = machine.ProcessorWait()
             with console.status(f"measuring: {name}"):
                 rows[name] = list(EXPERIMENTS[name](run))
@@ -91,6 +93,7 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("--only", action="append", choices=EXPERIMENTS, help="this experiment (repeatable)")
     add("--quick", action="store_true", help="less of everything: under a minute, more noise")
+    add("--against", metavar="REV", help="an earlier commit, for the experiment versions")
     add("--check", action="store_true", help="fail if a target is missed")
     add("--json", type=Path, metavar="FILE", help="write the figures here too")
     add("--dir", type=Path, default=RESULTS, help="measure the file system of this directory")

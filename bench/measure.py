@@ -61,8 +61,9 @@ class Row:
 class Run:
     """What the experiments share: where they may write, how long they may take."""
 
-    def __init__(self, directory: Path, *, quick: bool) -> None:
+    def __init__(self, directory: Path, *, quick: bool, against: str | None = None) -> None:
         self.quick = quick
+        self.against = against  # an earlier commit of ours
         self.rounds = 3 if quick else 7
         self.seconds = 0.12 if quick else 0.4  # of each side, in each round
         self.backlog = 100_000 if quick else 1_000_000

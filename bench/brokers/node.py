@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import quiver
 from bench.brokers.peer import Everyday, Peer
@@ -15,8 +16,10 @@ from bench.brokers.process import Server
 from bench.brokers.sqs import sqs_peer
 from bench.content import batch_of, bodies
 from bench.measure import Loop, Side, concurrently
-from quiver.client.acks import AckMode
 from quiver.model.replies import Durability
+
+if TYPE_CHECKING:  # an earlier commit may not have it, and bench.versions runs one
+    from quiver.client.acks import AckMode
 
 BATCH = 20_000  # sent at a time
 TAKEN = 50_000  # received at a time, at most
@@ -100,7 +103,7 @@ def _everyday(queue: quiver.Queue, url: str) -> Everyday:
         return Loop("receive of 10,000, ack(list)", fill, work, 200_000)
 
     @contextmanager
-    def loop(prefetch: int, acks: AckMode = "wait") -> Iterator[Loop]:
+    def loop(prefetch: int, acks: "AckMode" = "wait") -> Iterator[Loop]:
         topic = f"loop-{prefetch}-{acks}"
         fill = filled(topic)
         with queue.consumer(topic, GROUP, prefetch=prefetch, acks=acks) as consumer:
