@@ -207,6 +207,9 @@ WIRE_PONG_SECONDS: Final = 10.0  # in which it comes, or the connection is given
 WIRE_WAITING_MAX: Final = 900  # receives of one connection that wait; the rest is for what does not
 WIRE_CANCELLED_MAX: Final = 1_000  # requests given up, whose answers may come and are given back
 WIRE_STUCK_SECONDS: Final = 1.0  # between looks at a node that takes nothing more
+WIRE_LOOK_SECONDS: Final = (
+    0.25  # between looks of threads that sleep whether one of them is to read
+)
 POSTING_THREADS_MAX: Final = 64  # for calls over plain HTTP that no thread waits for
 ATTENDANT_IDLE_SECONDS: Final = 5.0  # then the thread for calls that nothing waits for ends
 PATIENCE_REMOTE_SECONDS: Final = 30.0  # how long a call is tried again before it fails

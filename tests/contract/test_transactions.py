@@ -129,6 +129,17 @@ def test_messages_of_a_transaction_keep_their_delay_and_life(shop, clock):
     assert nothing(shop, "invoices")
 
 
+def test_so_do_those_of_a_batch(shop, clock):
+    with shop.transaction() as transaction:
+        transaction.send_batch("mails", [quiver.Message(b"later", delay=10), b"now"])
+        transaction.send_batch("invoices", [quiver.Message(b"short", ttl=5)])
+        transaction.send_batch("invoices", [quiver.Message(b"long", ttl=60)])
+    assert drain(shop, "mails") == [b"now"]
+    clock.advance(10)
+    assert bodies(shop.receive("mails", "g")) == [b"later"]
+    assert drain(shop, "invoices") == [b"long"]
+
+
 def test_receipts_as_text_work_in_a_transaction(shop):
     receipt = take(shop, "orders").receipt
     with shop.transaction() as transaction:

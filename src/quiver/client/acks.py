@@ -1,20 +1,40 @@
 """Acks that a consumer has collected: which are to be sent, and which were refused. Knows no waiting.
 
-add ─► take ─► settled, or refused
- ▲       │
- └───────┴── put_back: whether they were done is not known; a refusal need not be one, then
+They are in batches, each of which goes as one settle. The last is open for more. A batch stays until it is
+answered, so an interrupt (Ctrl-C) at any moment loses none of it: what it has ended is sent once more.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from quiver import limits
 from quiver.client.results import Leased
+from quiver.client.steps import Course
 from quiver.errors import ReceiptExpired
 
 L = TypeVar("L", bound=Leased)
 AckMode: TypeAlias = Literal["wait", "background"]
+
+
+@dataclass(slots=True, eq=False)
+class AckBatch(Generic[L]):
+    """Acks that are sent together."""
+
+    items: list[L] = field(default_factory=list)
+    course: Course[None] | None = None  # of the settle, if it was sent and has not failed
+    doubtful: bool = False  # was sent before, and perhaps done: a refusal need not be one
+
+    @property
+    def lost(self) -> bool:
+        """Whether its settle was interrupted, so that its outcome will not be known, or not here."""
+        if self.course is None:
+            return False
+        ticket = self.course.ticket
+        return not self.course.waits or (ticket is not None and ticket.stuck)
 
 
 class Acks(Generic[L]):
@@ -30,18 +50,14 @@ class Acks(Generic[L]):
         self.open = open_
         self.due_at = inf  # when they are to be sent, if nothing takes them along before
         self.refused: list[Any] = []  # and nobody was told
-        self._most = max(ahead, limits.CONSUMER_ACKS_MIN)
+        self._most = self._room = max(ahead, limits.CONSUMER_ACKS_MIN)
         self._linger = min(limits.CONSUMER_ACK_LINGER_SECONDS, lease_seconds / 3)
         self._left_ms = lease_seconds * 2000 / 3  # of a lease of which a third is used
         self._now_ms = now_ms
         self._clock = clock
         self._urgent_ms = 0.0  # a lease that ends before has less left
-        self._waiting: list[L] = []
-        self._doubtful: dict[int, L] = {}  # by `id`: were sent before, and perhaps done
+        self._batches: deque[AckBatch[L]] = deque([AckBatch()])  # the oldest first
         self._total = 0  # how many there were together with those that were refused
-
-    def __len__(self) -> int:
-        return len(self._waiting)
 
     def add(self, delivery: L, *, hurry: bool = False) -> Literal["", "collected", "look"]:
         """Collect one, if it is open; somebody may have to look when they are due, and if there are enough.
@@ -52,9 +68,9 @@ class Acks(Generic[L]):
             return ""
         if delivery.acked or delivery.lease.settled:
             return "collected"
-        delivery.acked = True
-        waiting = self._waiting
+        waiting = self._batches[-1].items
         waiting.append(delivery)
+        delivery.acked = True
         first = len(waiting) == 1
         if first:
             self.due_at = self._clock() + self._linger
@@ -62,35 +78,45 @@ class Acks(Generic[L]):
         if hurry or delivery.lease.deadline_ms < self._urgent_ms:
             self.due_at = -inf
             return "look"
-        return "look" if first or len(waiting) > self._most else "collected"
+        return "look" if first or len(waiting) > self._room else "collected"
 
     @property
     def enough(self) -> bool:
         """Whether these must be sent before any more is collected."""
-        return len(self._waiting) > self._most
+        return len(self._batches[-1].items) > self._room
 
-    def take(self) -> list[L]:
-        """Those that are to be sent now."""
-        found, self._waiting = self._waiting, []
+    @property
+    def sent(self) -> list[AckBatch[L]]:
+        """Those that were sent, and have no answer yet that is known."""
+        return [batch for batch in tuple(self._batches) if batch.course is not None]
+
+    def to_send(self) -> list[AckBatch[L]]:
+        """Those that are to be sent now: nothing is added to them any more."""
+        if self._batches[-1].items:
+            self._batches.append(AckBatch())
         self.due_at = inf
-        return found
+        self._room = self._most
+        found = tuple(self._batches)  # at once: a signal handler may change them in the middle
+        return [one for one in found if one.items and (one.course is None or one.lost)]
 
-    def put_back(self, items: list[L]) -> None:
-        """Whether these were done is not known: they are sent again."""
-        self._waiting = items + self._waiting
-        self._doubtful |= {id(item): item for item in items}
+    def failed(self, batch: AckBatch[L]) -> None:
+        """Whether these were done is not known: they are to be sent again."""
+        batch.course, batch.doubtful = None, True
         self.due_at = self._clock() + self._linger
+        waiting = [one for one in tuple(self._batches) if one.course is None]
+        self._room = self._most - sum(len(one.items) for one in waiting[:-1])
 
-    def settled(self, items: list[L], refused: Iterable[Any]) -> None:
+    def settled(self, batch: AckBatch[L], refused: Iterable[Any]) -> None:
         """These have their answer. What was done before, as far as is known, is not told as refused."""
-        now_ms = self._now_ms() if self._doubtful else 0
-        wrong = [x for x in refused if id(x) not in self._doubtful or x.lease.deadline_ms <= now_ms]
-        if self._doubtful:
-            for item in items:
-                self._doubtful.pop(id(item), None)
+        wrong = list(refused)
+        if batch.doubtful:
+            now_ms = self._now_ms()
+            wrong = [one for one in wrong if one.lease.deadline_ms <= now_ms]
         if wrong:
             self.refused += wrong
-            self._total += len(items)
+            self._total += len(batch.items)
+        with suppress(ValueError):  # a signal handler was faster
+            self._batches.remove(batch)
 
     def refusal(self) -> ReceiptExpired | None:
         """What was refused since this was asked last, as one error."""

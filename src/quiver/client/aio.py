@@ -8,10 +8,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Generator, Mapping
 from concurrent.futures import Future
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeAlias, TypeVar
+from weakref import WeakSet
 
 import pyarrow as pa
 
@@ -22,7 +23,7 @@ from quiver.client.arguments import PositionLike
 from quiver.client.async_verbs import AsyncVerbs
 from quiver.client.consuming import Consuming, Outage, limit_of
 from quiver.client.flows import Flows
-from quiver.client.keeping import HOLDING, Kept, extend
+from quiver.client.keeping import Kept, extend
 from quiver.client.outbox import SendBuffer, open_outbox
 from quiver.client.results import (
     AsyncDelivery,
@@ -75,11 +76,15 @@ class TaskRunner:
         waiting = asyncio.ensure_future(finished(ticket))
         stopping = asyncio.ensure_future(self._stopped.wait())
         try:
-            await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (waiting, stopping):
-                task.cancel()
-            await asyncio.gather(waiting, stopping, return_exceptions=True)
+            try:
+                await asyncio.wait((waiting, stopping), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                for task in (waiting, stopping):
+                    task.cancel()
+                await asyncio.gather(waiting, stopping, return_exceptions=True)
+        except asyncio.CancelledError:
+            ticket.give_up()  # also what was just answered
+            raise
         if waiting.cancelled():  # then it has abandoned the ticket, perhaps just when that was set
             raise Stopped
 
@@ -93,6 +98,7 @@ class AsyncQueue(AsyncVerbs):
         self._opened: Flows | None = None
         self._close: Callable[[], None] = lambda: None
         self._keeper: AsyncKeeper | None = None
+        self._consumers: WeakSet[AsyncConsumer] = WeakSet()
 
     if not TYPE_CHECKING:  # type checkers refuse the await by themselves
 
@@ -135,10 +141,14 @@ class AsyncQueue(AsyncVerbs):
         return f"<AsyncQueue {'not open' if self._opened is None else self._opened.place}>"
 
     async def aclose(self) -> None:
-        """Finish what was started and let go of the directory."""
-        if self._keeper is not None:
-            await self._keeper.aclose()
-        await asyncio.to_thread(self._close)
+        """Close its consumers, finish what was started, and let go of the directory."""
+        async with AsyncExitStack() as last:
+            last.push_async_callback(asyncio.to_thread, self._close)
+            if self._keeper is not None:
+                last.push_async_callback(self._keeper.aclose)
+            for consumer in list(self._consumers):
+                if not consumer._closed:
+                    last.push_async_callback(consumer.aclose)
 
     async def __aexit__(
         self,
@@ -199,7 +209,9 @@ class AsyncQueue(AsyncVerbs):
         )
         limit = limit_of(give_up_after)
         names = arguments.name(group, "group"), arguments.text(consumer, "consumer")
-        return AsyncConsumer(self._flows, stock, limit, topic, *names)
+        consuming = AsyncConsumer(self._flows, stock, limit, topic, *names)
+        self._consumers.add(consuming)
+        return consuming
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -528,8 +540,6 @@ class AsyncConsumer:
                 if acks.enough:
                     await run(self._consuming.flush())
             return
-        if action not in HOLDING:
-            self._stock.settled(items)
         await run(self._consuming.settle(action, items, **options))
 
     def _send_acks_by(self, at: float) -> None:

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, Unpack
 
@@ -17,7 +18,7 @@ from quiver.batches.rows import make_row
 from quiver.client import arguments
 from quiver.client.arguments import PositionLike, TopicOptions
 from quiver.client.flows import Flows, listed
-from quiver.client.keeping import HOLDING, Keeping, demand_bool
+from quiver.client.keeping import HOLDING, Keeping, demand_bool, until_settled
 from quiver.client.loading import send_batches
 from quiver.client.membership import Membership
 from quiver.client.moving import move
@@ -461,11 +462,11 @@ class AsyncVerbs:
         await self._settle("release", deliveries, delay=delay)
 
     async def _settle(self, action: Any, items: Any, **options: Any) -> None:
-        keeper = self._kept()
+        keeper, items = self._kept(), listed(items)
+        settle = self._flows.settle(action, items, **options)
         if keeper is not None and action not in HOLDING:
-            items = listed(items)
-            keeper.settled(items)
-        await run(self._flows.settle(action, items, **options))
+            settle = until_settled(settle, partial(keeper.settled, items))
+        await run(settle)
 
     async def _settle_table(self, action: Any, leased: Any, mask: Any, **options: Any) -> None:
         await run(self._flows.settle_table(action, leased, mask, **options))

@@ -4,18 +4,18 @@ Both faces drive these flows: `sync.Consumer` in a thread, `aio.AsyncConsumer` i
 """
 
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from functools import partial
 from logging import getLogger
 from random import Random
 from threading import RLock
 from typing import Any, Final, Generic, TypeVar
 
 from quiver import limits
+from quiver.client.acks import AckBatch
 from quiver.client.flows import Flows
-from quiver.client.keeping import extend
+from quiver.client.keeping import HOLDING, extend, until_settled
 from quiver.client.results import Leased
 from quiver.client.steps import Course, Flow, done
 from quiver.client.stock import Ask, Begin, GiveBack, Keep, PrefetchBuffer, Rest, SendAcks, Step
@@ -40,14 +40,6 @@ LOGGER: Final = getLogger("quiver")
 FOR_THE_CALLER: Final = (DiskFull, QueueFull)  # nothing comes back by itself here
 
 
-@dataclass(slots=True, eq=False)
-class Settling(Generic[L]):
-    """Acks that were sent, and have no answer that is known."""
-
-    items: list[L]
-    course: Course[None]
-
-
 class Consuming(Generic[L]):
     """The steps of one consumer. `lock` is around every change of its stock."""
 
@@ -61,7 +53,6 @@ class Consuming(Generic[L]):
         self._make, self._settle = make, settle
         self._topic, self._group, self._name = wish
         self._own = self._flows = flows
-        self._settling: deque[Settling[L]] = deque()
 
     def open(self) -> None:
         """Have a way to the messages that nobody else's answers hold up."""
@@ -77,9 +68,18 @@ class Consuming(Generic[L]):
 
     def settle(self, action: Action, items: Any, **options: Any) -> Flow[None]:
         """Settle what somebody has taken, after what was acked before."""
-        if not self.stock.owner.gone:
-            yield from self.flush()
-        yield from self._own.settle(action, items, **options)
+        settle = self._own.settle(action, items, **options)
+        if self.stock.owner.gone:
+            yield from settle
+            return
+        yield from self.flush()
+        if action not in HOLDING:
+            settle = until_settled(settle, partial(self._let_go, items))
+        yield from settle
+
+    def _let_go(self, items: Any) -> None:
+        with self.lock:
+            self.stock.settled(items)
 
     def turn(self) -> Flow[float | None]:
         """Do what is to be done now; if that is nothing, how many seconds there are until the next turn."""
@@ -127,36 +127,45 @@ class Consuming(Generic[L]):
     def send_acks(self) -> None:
         """Ask for what was collected to be settled: before all that is asked for after this."""
         with self.lock:
-            if items := self.stock.acks.take():
-                one = Settling(items, Course(self._flows.settle("ack", items, acked=True)))
-                self._settling.append(one)
-                self._note(one)
-                if one.course.ticket is not None:
-                    one.course.ticket.shared = True
+            for batch in self.stock.acks.to_send():
+                self._send(batch)
 
     def note_acks(self) -> list[Ticket[Any]]:
         """See what was answered; what is still waited for. An error if it is not known what was done."""
         with self.lock:
-            for one in list(self._settling):
-                self._note(one)
-            tickets = [one.course.ticket for one in self._settling]
+            for batch in self.stock.acks.sent:
+                if batch.lost:
+                    self._send(batch)
+                else:
+                    self._note(batch)
+            courses = [batch.course for batch in self.stock.acks.sent]
+            tickets = [course.ticket for course in courses if course is not None]
         return [ticket for ticket in tickets if ticket is not None]
 
-    def _note(self, one: Settling[L]) -> None:
+    def _send(self, batch: AckBatch[L]) -> None:
+        batch.doubtful = batch.doubtful or batch.lost
+        batch.course = Course(self._flows.settle("ack", batch.items, acked=True))
+        self._note(batch)
+
+    def _note(self, batch: AckBatch[L]) -> None:
         refused: Sequence[Any] = ()
+        course = batch.course
+        assert course is not None
         try:
-            if not one.course.go():
+            if not course.go():
+                if course.ticket is not None:
+                    course.ticket.shared = True
                 return
         except ReceiptExpired as error:
             refused = error.refused
         except ReceiptError:  # of a topic or group that was deleted
-            refused = one.items
+            refused = batch.items
         except Exception:
-            self._settling.remove(one)
-            self.stock.acks.put_back(one.items)
+            if batch.course is course:
+                self.stock.acks.failed(batch)
             raise
-        self._settling.remove(one)
-        self.stock.were_acked(one.items, refused)
+        if batch.course is course:  # a signal handler has not sent it again meanwhile
+            self.stock.were_acked(batch, refused)
 
     def flush(self) -> Flow[None]:
         """Send what was collected, and wait until all that was sent is answered."""
@@ -172,7 +181,11 @@ class Consuming(Generic[L]):
         """The next message, which is begun, or none."""
         self.send_acks()
         got = yield from self.receive(1, wait, None)
-        self.note_acks()
+        try:
+            self.note_acks()
+        except QuiverError:  # they are sent again; what was received must not get lost
+            if not got:
+                raise
         return got
 
     def receive(self, room: int, wait: float, begin: int | None) -> Flow[list[L]]:

@@ -181,6 +181,10 @@ def places_in(runs: Iterable[tuple[int, int, int]]) -> list[Place]:
     return [(partition, at) for partition, start, end in runs for at in range(start, end)]
 
 
+# What is checked and not yet packed: a canonical batch, or rows whose delays have not begun.
+Unpacked: TypeAlias = pa.RecordBatch | Sequence[Checked]
+
+
 class Claims:
     """What somebody wants to settle: ranges of offsets, by the lease and its tag."""
 
@@ -438,6 +442,14 @@ class Flows:
 
     def batch_of(self, messages: Any) -> pa.RecordBatch:
         """The canonical batch of Arrow data, or of messages, bodies and rows."""
+        return self._packed(self.checked(messages))
+
+    def _packed(self, checked: Unpacked) -> pa.RecordBatch:
+        return checked if isinstance(checked, pa.RecordBatch) else self.broker.pack(checked)
+
+    @staticmethod
+    def checked(messages: Any) -> Unpacked:
+        """What can be sent of Arrow data, or of messages, bodies and rows."""
         if isinstance(messages, pa.RecordBatch | pa.Table):
             return accept(messages)
         if isinstance(messages, str | bytes | bytearray | memoryview | Mapping) or not isinstance(
@@ -450,7 +462,7 @@ class Flows:
         rows = list(map(row_of, messages))
         if not rows:
             raise InvalidRequest("the batch is empty; send at least one message")
-        return self.broker.pack(rows)
+        return rows
 
     def open_producer(self, handle: TopicHandle, name: str) -> Flow[ProducerOpened]:
         """Take a producer's name over."""
@@ -748,12 +760,12 @@ class Flows:
         return [sent_batch(one, self.durability) for one in reply.sent]
 
     def _transact(
-        self, settlements: Sequence[Settlement], sends: Sequence[tuple[str, Any]]
+        self, settlements: Sequence[Settlement], sends: Sequence[tuple[str, Unpacked]]
     ) -> Flow[Transacted]:
         batches: list[tuple[TopicHandle, pa.RecordBatch]] = []
         for topic, messages in sends:
             handle = yield from self.handle(topic)
-            batches.append((handle, self.batch_of(messages)))
+            batches.append((handle, self._packed(messages)))
         sync = self.durability == "disk"
         return (yield from done(self.broker.transact(settlements, batches, sync=sync)))
 

@@ -37,6 +37,16 @@ class Keeping(Protocol):
         """These need no lease any more."""
 
 
+def until_settled(settle: Flow[None], let_go: Callable[[], None]) -> Flow[None]:
+    """Settle; until it is known that these leases have ended they may have to be made longer."""
+    try:
+        yield from settle
+    except ReceiptError:
+        let_go()
+        raise
+    let_go()
+
+
 class Kept(Generic[L]):
     """What is kept, and when it is to be made longer again: each time a third of the lease is over.
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
+from inspect import GEN_SUSPENDED, getgeneratorstate
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from quiver.node.tickets import Ticket
@@ -58,6 +59,11 @@ class Course(Generic[T]):
         """What it waits for, if that is an answer."""
         step = self._steps[-1] if self._steps else None
         return step if isinstance(step, Ticket) else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it waits for an answer. If not it is over, or was interrupted somewhere else."""
+        return getgeneratorstate(self._flow) == GEN_SUSPENDED
 
     def go(self, wait: Callable[[Ticket[Any]], bool] = _not_now) -> bool:
         """Go on, until it is over or `wait` says that there is no answer yet; whether it is over.

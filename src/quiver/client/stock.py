@@ -19,7 +19,7 @@ import msgspec
 
 from quiver import limits
 from quiver.client import arguments
-from quiver.client.acks import AckMode, Acks
+from quiver.client.acks import AckBatch, AckMode, Acks
 from quiver.client.keeping import Kept, Place, demand_bool, place
 from quiver.client.owner import Owner
 from quiver.client.results import Leased
@@ -211,10 +211,10 @@ class PrefetchBuffer(Generic[L]):
         """These need no lease any more."""
         self._kept.settled(items)
 
-    def were_acked(self, items: list[L], refused: Sequence[Any]) -> None:
+    def were_acked(self, batch: AckBatch[L], refused: Sequence[Any]) -> None:
         """What was collected is answered; until then it has to be held."""
-        self._kept.settled(items)
-        self.acks.settled(items, refused)
+        self._kept.settled(batch.items)
+        self.acks.settled(batch, refused)
 
     def close(self) -> None:
         """From now on nothing is asked for or collected, and what comes is to be given back."""

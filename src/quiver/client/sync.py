@@ -2,8 +2,9 @@
 
 import atexit
 import time
+from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from math import inf
 from threading import Condition, Lock, RLock, Thread, get_ident
 from types import TracebackType
@@ -18,7 +19,7 @@ from quiver.client.acks import AckMode
 from quiver.client.arguments import PositionLike
 from quiver.client.consuming import LOGGER, Consuming, Outage, limit_of
 from quiver.client.flows import Flows
-from quiver.client.keeping import HOLDING, Kept, extend
+from quiver.client.keeping import Kept, extend
 from quiver.client.outbox import SendBuffer, open_outbox
 from quiver.client.owner import Owner
 from quiver.client.results import (
@@ -54,7 +55,7 @@ class ThreadRunner:
     def __init__(self) -> None:
         self._lock = RLock()
         self._stopped = False
-        self._waiting: dict[Ticket[Any], None] = {}
+        self._waiting: Counter[Ticket[Any]] = Counter()
 
     def stop(self) -> None:
         """From now on nothing is waited for."""
@@ -76,14 +77,19 @@ class ThreadRunner:
         """Wait for a ticket; whether it is set in time. `Stopped` if it is not and this is stopped."""
         try:
             with self._lock:
-                self._waiting[ticket] = None
+                self._waiting[ticket] += 1
                 if self._stopped:
                     seconds = 0
             done = ticket.wait_for(seconds)
         finally:
             with self._lock:
-                self._waiting.pop(ticket, None)
+                self._waiting[ticket] -= 1
+                others = self._waiting[ticket] > 0
+                if not others:
+                    del self._waiting[ticket]
         if self._stopped and not done:
+            if others:  # a nudge lets go of one
+                ticket.nudge()
             raise Stopped
         return done
 
@@ -95,6 +101,21 @@ class ThreadRunner:
             ticket.give_up()
             raise
         return ticket.get()
+
+
+def holds(lock: RLock) -> bool:
+    """Whether this thread has the lock: then a signal handler asks, in the middle of what needs it."""
+    try:
+        Condition(lock).notify_all()
+    except RuntimeError:
+        return False
+    return True
+
+
+def join(thread: Thread, lock: RLock) -> None:
+    """Wait for a thread to end, unless it may need a lock that it cannot have before this returns."""
+    if not holds(lock):
+        thread.join()
 
 
 def _wake(waiting: Any) -> None:
@@ -109,6 +130,7 @@ class Queue(Verbs):
         self._opened = flows
         self._close = close
         self._keeper: Keeper | None = None
+        self._consumers: WeakSet[Consumer] = WeakSet()
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(NOT_PICKLED)
@@ -121,10 +143,13 @@ class Queue(Verbs):
         return self._opened
 
     def close(self) -> None:
-        """Finish what was started and let go of the directory."""
-        if self._keeper is not None:
-            self._keeper.close()
-        self._close()
+        """Close its consumers, finish what was started, and let go of the directory."""
+        with ExitStack() as last:
+            last.callback(self._close)
+            if self._keeper is not None:
+                last.callback(self._keeper.close)
+            for consumer in self._consumers & _OPEN:
+                last.callback(consumer.close)
 
     def __enter__(self) -> Self:
         return self
@@ -213,7 +238,9 @@ class Queue(Verbs):
         limit = limit_of(give_up_after)
         run(self._flows.policy(topic))  # it is there
         names = arguments.name(group, "group"), arguments.text(consumer, "consumer")
-        return Consumer(self._flows, stock, limit, topic, *names)
+        consuming = Consumer(self._flows, stock, limit, topic, *names)
+        self._consumers.add(consuming)
+        return consuming
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -400,7 +427,7 @@ class Producer:
                 self._outbox.submit()
                 self._wait(all_of_them=True)
         finally:
-            self._thread.join()
+            join(self._thread, self._lock)
 
     def __enter__(self) -> Self:
         return self
@@ -478,7 +505,7 @@ class Keeper:
             thread = self._thread
         self._runner.stop()
         if thread is not None:
-            thread.join()
+            join(thread, self._lock)
         self._kept = Kept()  # deliveries keep their queue, and the collector does not see how
 
 
@@ -572,12 +599,8 @@ class Consumer:
 
     def _flush(self, runner: ThreadRunner | None = None) -> None:
         """Send what was collected, and wait until all that was sent is answered."""
-        self._consuming.send_acks()
-        while tickets := self._consuming.note_acks():
-            if runner is None:
-                tickets[0].wait_for(None)
-            else:
-                runner.wait(tickets[0], None)
+        wait = ThreadRunner().wait if runner is None else runner.wait
+        run(self._consuming.flush(), lambda ticket: wait(ticket, None))
 
     def _tell_refused(self) -> None:
         with self._lock:
@@ -777,20 +800,14 @@ class Consumer:
                 self._failed(error, began)
 
     def _settle(self, action: Any, items: Any, **options: Any) -> None:
-        if self._stock.owner.gone:
-            run(self._consuming.settle(action, items, **options))
-            return
         acks = self._stock.acks
-        if action == "ack" and acks.open:
+        if action == "ack" and acks.open and not self._stock.owner.gone:
             with self._lock:
                 collected = acks.add(items[0], hurry=self._driver != 0 and self._may_wait_long)
             if collected:
                 if collected == "look":
                     self._look_at_acks()
                 return
-        if action not in HOLDING:
-            with self._lock:
-                self._stock.settled(items)
         run(self._consuming.settle(action, items, **options))
 
     @property
@@ -813,7 +830,6 @@ class Consumer:
         """Stop receiving, store acks, and give back what was not taken; in a forked process nothing."""
         if self._stock.owner.gone:
             return
-        _OPEN.discard(self)
         inside = self._is_inside()
         with self._lock:
             self._closed = True
@@ -837,19 +853,19 @@ class Consumer:
                     ThreadRunner().run(ending, limits.CONSUMER_CLOSE_SECONDS)
             self._stock.were_given_back()
             self._flush()
+        except QuiverError:
+            _OPEN.discard(self)
+            raise
         finally:
             self._consuming.close()
             if not inside:
                 self._thread.join()
+        _OPEN.discard(self)  # only now: after an interrupt the end of the program does it again
         self._tell_refused()
 
     def _is_inside(self) -> bool:
         """Whether this is a signal handler, in the middle of something that this thread does here."""
-        try:
-            self._changed.notify_all()
-        except RuntimeError:  # this thread has not the lock
-            return self._driver == get_ident()
-        return True
+        return holds(self._lock) or self._driver == get_ident()
 
     def _end_turn(self) -> None:
         """End what somebody has left, or is in the middle of: a thread that hangs, or has this handler."""
@@ -858,7 +874,7 @@ class Consumer:
             return
         ticket = turn.course.ticket
         if ticket is not None and isinstance(turn.step, Ask):
-            if not (turn.step.waits or self._outage.lasts):
+            if not (turn.step.waits or self._outage.lasts or ticket.stuck):
                 ticket.wait_for(limits.CONSUMER_CLOSE_SECONDS)
             ticket.abandoned, self._gave_up = True, True  # what it gets is given back
         if not self._driver:
@@ -900,5 +916,5 @@ def _exiting() -> None:
     for consumer in list(_OPEN):
         try:
             consumer.close()
-        except QuiverError as error:
+        except Exception as error:  # noqa: BLE001  # those of others are to be stored as well
             LOGGER.warning("%r could not store its acks at the end: %s", consumer, error)

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from quiver.batches.rows import make_row
 from quiver.client import arguments
-from quiver.client.flows import Flows, demand_not_acked, listed
+from quiver.client.flows import Flows, Unpacked, demand_not_acked, listed
 from quiver.client.results import Collects, Leased, SentBatch
 from quiver.client.steps import Flow
 from quiver.errors import InvalidRequest
@@ -25,7 +25,7 @@ class Collected:
     def __init__(self, flows: Flows) -> None:
         self._flows = flows
         self._settles: list[Settlement] = []
-        self._sends: list[tuple[str, Any]] = []
+        self._sends: list[tuple[str, Unpacked]] = []
         self._done = False
         self._before: dict[Collects, None] = {}  # whose acks come first
         self.sent: list[SentBatch] = []  # filled when the transaction is done
@@ -112,7 +112,7 @@ class Collected:
             messages: Message objects, bare bodies, or Arrow data with a `body` column; at least
                 one, at most 1,000,000 of 64 MiB in all.
         """
-        self._sends.append((arguments.name(topic, "topic"), self._flows.batch_of(messages)))
+        self._sends.append((arguments.name(topic, "topic"), self._flows.checked(messages)))
 
     def commit(self) -> Flow[None]:
         """Do it, in one entry of the log, once."""

@@ -29,6 +29,11 @@ class Ticket(Generic[T]):
         self.value: T | None = None
         self.error: BaseException | None = None
 
+    @property
+    def stuck(self) -> bool:
+        """Whether a signal handler asks, and it is set by what that has interrupted: not before it ends."""
+        return False
+
     def submit(self) -> None:
         """Make the request, if it is not made before there is a ticket for it."""
 
@@ -72,12 +77,13 @@ class Ticket(Generic[T]):
         try:
             self.submit()
             while not self.done:
-                with self._done:
-                    pass
+                self._done.acquire()
         except BaseException:
             self.give_up()
             raise
         finally:
+            if self.done:
+                self._release()  # others may wait for it, too
             if self._next is not None:
                 self._pass_on()
 

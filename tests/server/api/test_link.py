@@ -700,6 +700,46 @@ def test_threads_share_a_queue(queue):
     assert queue.stats("t").depth == 200
 
 
+HANDLED = """
+import signal, sys, threading, time, quiver
+queue = quiver.connect(sys.argv[1])
+for topic in "abc":
+    queue.create_topic(topic)
+
+def sleeps(call):
+    return call in [frame.f_code.co_name for frame in frames()]
+
+def frames():
+    frame = sys._current_frames()[threading.main_thread().ident]
+    while frame:
+        yield frame
+        frame = frame.f_back
+
+def interrupt():
+    while not sleeps("sleep"):
+        time.sleep(0.01)
+    signal.pthread_kill(threading.main_thread().ident, signal.SIGUSR1)
+
+signal.signal(signal.SIGUSR1, lambda *_: queue.receive("c", wait=0.5))
+reader = threading.Thread(target=lambda: queue.receive("b", wait=1))
+reader.start()
+time.sleep(0.2)  # so that it is likely to read; it does not matter if it does not
+threading.Thread(target=interrupt, daemon=True).start()
+queue.receive("a", wait=1)
+reader.join()
+print("ended")
+"""
+
+
+def test_a_handler_that_waits_where_its_thread_sleeps_does_not_hold_up_the_reading(node, wired):
+    """Who reads wakes the one that waits longest, and that one is under the handler."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANDLED, f"quiver://127.0.0.1:{node.port}"],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.stdout == "ended\n", done.stderr
+
+
 def test_a_thread_that_reads_or_waits_holds_up_no_other(node, wired, monkeypatch):
     """Neither does one whose answer takes its time."""
     with (

@@ -9,8 +9,10 @@ import pytest
 
 import quiver
 from quiver import limits
-from quiver.client.acks import Acks
+from quiver.client.acks import AckBatch, Acks
+from quiver.client.steps import Course, done
 from quiver.client.stock import Ask, Keep, PrefetchBuffer, Rest, SendAcks
+from quiver.node.tickets import Ticket
 
 LEASE = 30
 LINGER = limits.CONSUMER_ACK_LINGER_SECONDS
@@ -54,37 +56,51 @@ def made(clocks: Clocks, ahead: int = 10, lease: float = LEASE, *, open_: bool =
     return Acks(ahead, lease, open_=open_, now_ms=clocks.now_ms, clock=clocks.now)
 
 
+def sent(acks: Acks[Any]) -> list[AckBatch[Any]]:
+    """What is to be sent, and then waits for its answer."""
+    batches = acks.to_send()
+    for batch in batches:
+        batch.course = Course(done(Ticket()))
+        assert not batch.course.go()
+    return batches
+
+
+def taken(acks: Acks[Any]) -> list[list[Any]]:
+    """The acks that are to be sent, in their batches."""
+    return [batch.items for batch in sent(acks)]
+
+
 def test_they_wait_for_others_from_the_first_on(acks, got, clocks):
     assert acks.due_at == inf
     assert acks.add(got[0]) == "look"
     clocks.seconds += LINGER / 2
     assert acks.add(got[1]) == "collected"
     assert acks.due_at == 100 + LINGER
-    assert acks.take() == got[:2]
+    assert taken(acks) == [got[:2]]
     assert acks.due_at == inf
-    assert acks.take() == []
+    assert taken(acks) == []
 
 
 def test_one_ack_is_one(acks, got):
     acks.add(got[0])
     assert acks.add(got[0]) == "collected"
-    assert acks.take() == got[:1]
+    assert taken(acks) == [got[:1]]
     assert acks.add(got[0]) == "collected"
-    assert acks.take() == []
+    assert taken(acks) == []
 
 
 def test_nothing_is_collected_when_that_is_not_wanted_or_it_is_closed(got, clocks):
     acks = made(clocks, open_=False)
     assert acks.add(got[0]) == ""
     assert not got[0].acked
-    assert len(acks) == 0
+    assert taken(acks) == []
 
 
 def test_they_do_not_wait_when_a_third_of_the_lease_is_used(acks, got, clocks):
     clocks.ms += LEASE * 1000 // 3
     acks.add(got[0])
     assert acks.due_at == 100 + LINGER
-    acks.take()
+    taken(acks)
     clocks.ms += 1
     assert acks.add(got[1]) == "look"
     assert acks.due_at <= 100
@@ -115,9 +131,26 @@ def test_no_more_are_collected_than_there_may_be(got, clocks, monkeypatch, ahead
     assert acks.enough
 
 
+def test_what_failed_counts_among_those_that_there_may_be(got, clocks, monkeypatch):
+    monkeypatch.setattr(limits, "CONSUMER_ACKS_MIN", 3)
+    acks = made(clocks, 3)
+    for one in got[:2]:
+        acks.add(one)
+    acks.failed(sent(acks)[0])
+    acks.add(got[2])
+    assert not acks.enough
+    acks.add(got[3])
+    assert acks.enough
+    sent(acks)
+    acks.add(got[4])
+    assert not acks.enough
+
+
 def test_what_was_refused_is_told_once_and_together(acks, got):
-    acks.settled(got[:3], got[1:2])
-    acks.settled(got[3:5], got[3:5])
+    for part, wrong in ((got[:3], got[1:2]), (got[3:5], got[3:5])):
+        for one in part:
+            acks.add(one)
+        acks.settled(sent(acks)[0], wrong)
     refusal = acks.refusal()
     assert refusal is not None
     assert refusal.refused == (got[1], got[3], got[4])
@@ -127,28 +160,47 @@ def test_what_was_refused_is_told_once_and_together(acks, got):
 
 def test_what_may_have_been_done_before_is_not_refused_while_its_lease_holds(acks, got, clocks):
     acks.add(got[0])
-    acks.put_back(acks.take())
+    acks.failed(sent(acks)[0])
     assert acks.due_at == 100 + LINGER
-    assert acks.take() == got[:1]
-    acks.settled(got[:1], got[:1])
+    again = sent(acks)[0]
+    assert again.items == got[:1]
+    acks.settled(again, got[:1])
     assert acks.refusal() is None
 
-    acks.put_back(got[1:2])
-    acks.take()
-    clocks.ms = got[1].lease.deadline_ms  # then somebody else may have it
-    acks.settled(got[1:2], got[1:2])
-    assert acks.refusal() is not None
-
-    acks.settled(got[2:3], got[2:3])  # was not sent before
-    assert acks.refusal() is not None
-
-
-def test_what_is_put_back_comes_before_what_came_since(acks, got):
-    acks.add(got[0])
-    sent = acks.take()
     acks.add(got[1])
-    acks.put_back(sent)
-    assert acks.take() == got[:2]
+    acks.failed(sent(acks)[0])
+    clocks.ms = got[1].lease.deadline_ms  # then somebody else may have it
+    acks.settled(sent(acks)[0], got[1:2])
+    assert acks.refusal() is not None
+
+    acks.add(got[2])
+    acks.settled(sent(acks)[0], got[2:3])  # was not sent before
+    assert acks.refusal() is not None
+
+
+def test_what_failed_goes_before_what_came_since(acks, got):
+    acks.add(got[0])
+    batch = sent(acks)[0]
+    acks.add(got[1])
+    acks.failed(batch)
+    assert taken(acks) == [got[:1], got[1:2]]
+
+
+def test_what_is_under_way_is_not_sent_again(acks, got):
+    acks.add(got[0])
+    batch = sent(acks)[0]
+    assert not batch.lost
+    assert sent(acks) == []
+    assert acks.sent == [batch]
+
+
+def test_what_was_interrupted_is_sent_again(acks, got):
+    acks.add(got[0])
+    batch = sent(acks)[0]
+    assert batch.course is not None
+    batch.course.close()
+    assert batch.lost
+    assert acks.to_send() == [batch]
 
 
 # -- in a stock ------------------------------------------------------------------------------------
@@ -177,7 +229,7 @@ def test_what_is_acked_is_kept_until_that_is_confirmed(got, clocks):
     first, second = stock.take(100.0), stock.take(100.0)
     assert stock.take(100.0) is None
     stock.acks.add(first)
-    stock.acks.take()
+    batch = sent(stock.acks)[0]
 
     def kept(now: float) -> list[Any]:
         step = stock.next(now)
@@ -185,7 +237,7 @@ def test_what_is_acked_is_kept_until_that_is_confirmed(got, clocks):
         return [one for _, due in step.due for one in due]
 
     assert kept(100.0 + LEASE / 3) == [first, second]
-    stock.were_acked([first], [])
+    stock.were_acked(batch, [])
     assert kept(100.0 + 2 * LEASE / 3) == [second]
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import quiver
 from quiver import limits
+from quiver.client.sync import Keeper, flows_of
 
 PATIENCE_SECONDS = 15
 OURS = ("sync.py", "stock.py", "consuming.py", "steps.py", "acks.py", "keeping.py")
@@ -29,7 +30,9 @@ def queue(tmp_path: Path) -> Iterator[quiver.Queue]:
         yield made
 
 
-def at_step(step: int, do: Callable[[], Any], then: Callable[[], Any]) -> bool:
+def at_step(
+    step: int, do: Callable[[], Any], then: Callable[[], Any], ours: tuple[str, ...] = OURS
+) -> bool:
     """Do something, and something else in the middle of it, after so many steps; whether there were.
 
     A step is where Python lets signal handlers run: a function of ours begins, or one in C has returned.
@@ -38,7 +41,7 @@ def at_step(step: int, do: Callable[[], Any], then: Callable[[], Any]) -> bool:
 
     def profile(frame: Any, event: str, arg: Any) -> None:
         nonlocal steps
-        if event in ("call", "c_return") and frame.f_code.co_filename.endswith(OURS):
+        if event in ("call", "c_return") and frame.f_code.co_filename.endswith(ours):
             steps += 1
             if steps == step:
                 sys.setprofile(None)
@@ -146,3 +149,76 @@ def test_a_signal_handler_may_close_it_at_any_step(queue, filled, every, acks):
         return reached
 
     every_step(closed, every)
+
+
+@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_acks_are_stored_whatever_was_interrupted(queue, every):
+    """Nothing comes again to hide it: the lease is longer than the test."""
+
+    def interrupted(step: int) -> bool:
+        def interrupt() -> None:
+            raise Interrupted
+
+        queue.send_batch("t", ["0", "1", "2", "3"])
+        acked = []
+        with queue.consumer("t", "g", prefetch=2, lease=600, acks="background") as inbox:
+
+            def some() -> None:
+                for _ in range(3):
+                    one = inbox.get(wait=PATIENCE_SECONDS)
+                    one.ack()
+                    acked.append(one.text)
+                inbox.flush()
+
+            try:
+                reached = at_step(step, some, interrupt, (*OURS, "flows.py"))
+            except Interrupted:
+                reached = True
+            inbox.flush()
+            assert queue.groups("t")["g"].lag <= 4 - len(acked)
+        queue.seek("t", "g", "latest")
+        return reached
+
+    every_step(interrupted, every)
+
+
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_a_signal_handler_may_close_a_producer_at_any_step(queue, every):
+    def closed(step: int) -> bool:
+        sent = 0
+        before = queue.stats("t").depth
+        out = queue.producer("t", linger=0)
+
+        def more() -> None:
+            nonlocal sent
+            with suppress(quiver.QueueClosed):
+                for _ in range(3):
+                    out.send("x", key="k")
+                    sent += 1
+
+        reached = at_step(step, more, out.close, (*OURS, "outbox.py"))
+        out.close()
+        assert queue.stats("t").depth - before in (sent, sent + 1)
+        return reached
+
+    every_step(closed, every)
+
+
+def test_a_signal_handler_may_end_the_keeping_of_leases_at_any_step(queue):
+    def closed(step: int) -> bool:
+        queue.send("t", "x")
+        got = queue.receive("t", "g", lease=600)
+        keeper = Keeper(flows_of(queue))
+        keeper.add(got, 600, 0)
+
+        def more() -> None:
+            for _ in range(3):
+                keeper.add(got, 600, 0)
+                keeper.settled(got)
+
+        reached = at_step(step, more, keeper.close)
+        keeper.close()
+        queue.ack(got)
+        return reached
+
+    every_step(closed, 1)

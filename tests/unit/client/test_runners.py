@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from threading import Thread
 
 import pytest
@@ -37,6 +38,44 @@ def test_an_answer_is_taken_or_given_back_and_never_both(ticks):
     outcome, abandoned = asyncio.run(stopped_just_before_the_answer())
     assert (outcome == "message") is not abandoned
     assert abandoned is isinstance(outcome, Stopped)
+
+
+@pytest.mark.parametrize("ticks", range(6))
+def test_who_is_cancelled_gives_back_what_was_just_answered(ticks):
+    async def cancelled_just_after_the_answer() -> bool:
+        ticket: Ticket[str] = Ticket()
+        task = asyncio.ensure_future(aio.TaskRunner().run(asking(ticket)))
+        for _ in range(6):
+            await asyncio.sleep(0)
+        ticket.resolve("message")
+        for _ in range(ticks):
+            await asyncio.sleep(0)
+        task.cancel()
+        outcome = (await asyncio.gather(task, return_exceptions=True))[0]
+        return ticket.abandoned is (outcome != "message")
+
+    assert asyncio.run(cancelled_just_after_the_answer())
+
+
+def test_a_stop_lets_go_of_all_who_wait_for_the_same(monkeypatch):
+    runner, ticket, ended = sync.ThreadRunner(), Ticket[None](), []
+
+    def wait() -> None:
+        try:
+            runner.wait(ticket, None)
+        except Stopped:
+            ended.append("stopped")
+
+    threads = [Thread(target=wait, daemon=True) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while runner._waiting[ticket] < len(threads):
+        time.sleep(0.001)
+    runner.stop()
+    for thread in threads:
+        thread.join(PATIENCE_SECONDS)
+    assert ended == ["stopped"] * 3
+    assert not runner._waiting
 
 
 def test_a_signal_handler_may_stop_it_at_any_moment():

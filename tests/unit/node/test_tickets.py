@@ -1,6 +1,8 @@
 """Tickets: who is woken, by whom, and that nobody keeps the baton."""
 
+import time
 from threading import Thread
+from typing import Any
 
 import pytest
 
@@ -85,3 +87,39 @@ def test_one_that_is_called_back_passes_the_baton_on(before):
         answer(tickets)
     assert all_end(threads)
     assert calls == [1]
+
+
+def test_one_that_is_nudged_before_it_is_set_sleeps_on():
+    """`nudge` is for `wait_for`: who waits for the answer must neither miss it nor look all the time."""
+
+    class Counting:
+        def __init__(self, lock: Any) -> None:
+            self._lock = lock
+            self.taken = 0
+
+        def acquire(self, *args: Any, **options: Any) -> bool:
+            self.taken += 1
+            return self._lock.acquire(*args, **options)
+
+        def __enter__(self) -> None:
+            self.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            self._lock.release()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._lock, name)
+
+    ticket: Ticket[str] = Ticket()
+    lock = Counting(ticket._done)
+    ticket._done = lock  # type: ignore[assignment]
+    ticket.nudge()
+    found: list[str] = []
+    thread = Thread(target=lambda: found.append(ticket.wait()), daemon=True)
+    thread.start()
+    while lock.taken < 2:
+        time.sleep(0.001)
+    ticket.resolve("answer")
+    thread.join(60)
+    assert found == ["answer"]
+    assert lock.taken <= 3

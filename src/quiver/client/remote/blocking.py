@@ -2,9 +2,10 @@
 
 Of the threads that wait, one reads for all (it *leads*); the others sleep. When the leader has its own
 answer it wakes one of those who sleep, which leads from then on. So an answer that a thread waits for
-costs a write, a read, and no hand-over to another thread. What is to be written is put in order under the
-lock and written outside of it, by one thread at a time; if the node does not take it, the writer reads
-meanwhile, for the node may be waiting for just that.
+costs a write, a read, and no hand-over to another thread. (One that is under a signal handler cannot lead
+when it is woken; so all who sleep look by themselves now and then.) What is to be written is put in order
+under the lock and written outside of it, by one thread at a time; if the node does not take it, the writer
+reads meanwhile, for the node may be waiting for just that.
 
 The one thread there may be is for calls with a callback, for which no thread waits: it does, and ends a
 while after the last.
@@ -69,7 +70,7 @@ class BlockingChannel:
         self._wire = None
         self._leader: Turn | None = None
         self._writer: Turn | None = None
-        self._asleep: dict[Call[Any], None] = {}
+        self._asleep: dict[Turn, Call[Any]] = {}
         self._watched: dict[Call[Any], None] = {}  # have a callback, and no answer
         self._attendant: Thread | None = None
         self._attention = Lock()  # the attendant sleeps on it
@@ -110,11 +111,11 @@ class BlockingChannel:
                 elif self._leads(turn, call):
                     self._step(turn, until)
                 else:
-                    call.sleep(None if until == NEVER else until - time.monotonic())
+                    call.sleep(min(until - time.monotonic(), limits.WIRE_LOOK_SECONDS))
                 if until != NEVER and time.monotonic() >= until:
                     break
         finally:
-            self._asleep.pop(call, None)
+            self._asleep.pop(turn, None)
             try:
                 self._leave(turn)
             finally:  # an interrupt came between
@@ -155,7 +156,6 @@ class BlockingChannel:
         turn = Turn()
         try:
             with self._lock:
-                self._asleep.pop(call, None)
                 self._session.cancel(call, turn.due)
             self._write(turn)
         finally:
@@ -211,7 +211,7 @@ class BlockingChannel:
             if self._leader is turn:
                 self._leader = turn.before
             if self._leader is None and self._asleep:  # somebody is to look whether to lead
-                next(iter(self._asleep)).ring()
+                next(iter(self._asleep.values())).ring()
 
     @staticmethod
     def _tell(turn: Turn) -> None:
@@ -232,7 +232,7 @@ class BlockingChannel:
                 turn.before, self._leader = leader, turn
                 self._take_over_writing(turn)
             else:
-                self._asleep[call] = None
+                self._asleep[turn] = call
         return self._leader is turn
 
     def _take_over_writing(self, turn: Turn) -> None:

@@ -81,6 +81,9 @@ class Channel(Protocol):
     def cancel(self, call: "Call[Any]") -> None:
         """The call is not wanted any more."""
 
+    def is_interrupted(self) -> bool:
+        """Whether a signal handler asks, in the middle of what its thread does here for all who wait."""
+
     def close(self) -> None:
         """End what is under way."""
 
@@ -132,6 +135,10 @@ class Call(Ticket[T]):
         self._channel.cancel(self)
         if self.done:  # perhaps just now
             self._undo()
+
+    @property
+    def stuck(self) -> bool:
+        return not self.done and self._channel.is_interrupted()
 
     def _undo(self) -> None:
         undo, self.request.undo = self.request.undo, None

@@ -80,6 +80,10 @@ class LoopChannel:
         instance with ours, would not hear of the connection any more."""
         _OF_PARENTS.append(self)
 
+    def is_interrupted(self) -> bool:
+        """Never: what a signal handler of a loop does waits for its turn."""
+        return False
+
     def close(self) -> None:
         """End what is under way."""
         if self._closed:

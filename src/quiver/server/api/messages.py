@@ -277,7 +277,10 @@ async def transact(call: ApiCall, body: shapes.TransactionIn) -> list[SentBatch]
     await _demand(call, settlements)
     for part in body.send:
         call.principal.demand("send", arguments.name(part.topic, "topic"))
-    sends = await asyncio.to_thread(lambda: [(p.topic, _batch(call, p)) for p in body.send])
+    checked = call.flows.checked
+    sends = await asyncio.to_thread(
+        lambda: [(part.topic, checked(_batch(call, part))) for part in body.send]
+    )
     return await run(call.flows.transact(settlements, sends))
 
 
