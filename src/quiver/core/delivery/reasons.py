@@ -5,13 +5,14 @@ the kind is counted: the first line up to a colon, without the words that have d
 """
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from quiver import limits
 
 NONE: Final = "unspecified"
 REST: Final = "other"
-_VARIABLE: Final = re.compile(r"\S*\d\S*")
+_DIGIT: Final = re.compile(r"\d")
 
 
 class Reasons(dict[str, int]):
@@ -25,8 +26,9 @@ class Reasons(dict[str, int]):
         self[kind] = self.get(kind, 0) + count
 
 
+@lru_cache(maxsize=16)  # one settle gives thousands of ranges the same reason
 def kind_of(reason: str) -> str:
     """What reasons of one kind have in common: `Timeout` of `Timeout: no answer for order 17`."""
     line = reason.strip().split("\n", 1)[0].split(":", 1)[0]
-    words = " ".join(_VARIABLE.sub("#", line).split())
+    words = " ".join("#" if _DIGIT.search(word) else word for word in line.split())
     return words[: limits.REASON_KIND_CHARS_MAX].strip() or NONE
