@@ -20,7 +20,7 @@ from quiver.client.local import LocalBroker
 from quiver.model.stats import TopicStats
 from quiver.node.shard import Shard
 from quiver.testing import VirtualClock
-from quiver.wire.shapes import errors
+from quiver.wire.problems import errors
 
 PATIENCE_SECONDS = 60
 

@@ -44,7 +44,7 @@ class Verb(IntEnum):
     AUTHENTICATE = 11  # go on with another token
     PING = 12
     # of nodes
-    WELCOME = 64  # the first frame: version, bounds, time
+    WELCOME = 64  # the first frame: version, time
     ANSWER = 65
     ERROR = 66
     PONG = 67

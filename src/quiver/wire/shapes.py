@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, TypeVar
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from quiver.errors import InvalidRequest, QuiverError
+from quiver.errors import InvalidRequest
 from quiver.model.commands import Action
 from quiver.model.replies import Durability, Staged
 from quiver.model.topic import Retention, Retry
@@ -487,17 +487,6 @@ def read_cursor(text: str) -> Cursor:
     if cursor.positions.keys() != cursor.ends.keys() or not all(0 <= n < 2**62 for n in numbers):
         raise InvalidRequest("that is not a cursor; use the one of the page before")
     return cursor
-
-
-def errors() -> dict[str, type[QuiverError]]:
-    """Every error by its code."""
-    found: dict[str, type[QuiverError]] = {}
-    waiting: list[type[QuiverError]] = [QuiverError]
-    while waiting:
-        kind = waiting.pop()
-        found.setdefault(kind.code, kind)  # not one that only has other words for it
-        waiting += kind.__subclasses__()
-    return found
 
 
 def write_json(value: Any) -> bytes:

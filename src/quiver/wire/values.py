@@ -17,7 +17,7 @@ from quiver.batches.output import Piece
 from quiver.batches.schema import concat
 from quiver.errors import ProtocolError
 from quiver.model import commands, errands, queries, replies
-from quiver.model.commands import Action, Held, ProducerStamp, Settle
+from quiver.model.commands import Action, ProducerStamp
 from quiver.model.errands import Errand
 from quiver.model.queries import PageFound, Query, Watched
 from quiver.model.ranges import Range
@@ -99,21 +99,6 @@ class SettleHead(Head, frozen=True, gc=False):
         )
         return cls(it.topic, it.group, it.action, held, it.delay_ms, it.lease_ms, it.reason)
 
-    def settlement(self, seed: int) -> Settlement:
-        """The settle that was asked for; `seed` is the chance that jitter needs."""
-        held = tuple(Held(one.partition, one.epoch, one.ranges) for one in self.held)
-        command = Settle(
-            self.topic,
-            self.group,
-            self.action,
-            held,
-            self.delay_ms,
-            self.lease_ms,
-            self.reason,
-            seed,
-        )
-        return Settlement(command, tuple(one.tag for one in self.held))
-
 
 class TransactHead(Head, frozen=True, gc=False):
     """Settles, and batches to send: the topic, and how many bytes of the payload are its batch."""
@@ -140,13 +125,10 @@ class AuthenticateHead(Head, frozen=True, gc=False):
 
 
 class Welcome(Head, frozen=True, gc=False):
-    """Who answers, at which time, and what it takes."""
+    """Who answers, and at which time."""
 
     version: str
     time_ms: int
-    requests_max: int
-    frame_bytes_max: int
-    capabilities: tuple[str, ...] = ()
 
 
 class AnswerHead(Head, frozen=True, gc=False):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from quiver import limits
+from quiver import __version__, limits
 from quiver.wire.frames import PATH, Verb, pack
 from tests.server.auth.callers import Guarded
 from tests.server.nodes import Node, start_node
@@ -18,9 +18,8 @@ from tests.server.wire.frames_client import Refused, Wire
 pytestmark = pytest.mark.process
 
 
-def test_the_first_frame_says_what_the_node_takes(wire):
-    assert wire.welcome.requests_max == limits.WIRE_REQUESTS_MAX
-    assert wire.welcome.frame_bytes_max == limits.FRAME_BYTES_MAX
+def test_the_first_frame_says_who_answers_and_when(wire):
+    assert wire.welcome.version == __version__
     assert wire.welcome.time_ms > 0
     assert b"upgrade: quiver/1\r\n" in wire.head + b"\r\n"
     assert b"connection: upgrade" in wire.head

@@ -1,6 +1,7 @@
 """Heads: what goes in comes out, and what is no head is refused with an error of ours."""
 
 import typing
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from quiver.model.commands import Held, Settle
 from quiver.model.queries import FindTopic, PageFound, ReadPage
 from quiver.model.replies import Origin, Received, Slice
 from quiver.model.settlement import Settlement
+from quiver.server.wire import checks
 from quiver.wire import frames, values
 from quiver.wire.problems import Trouble, Warned, errors
 from quiver.wire.values import HEADS, NamedHead, SettleHead
@@ -45,9 +47,10 @@ def test_a_lease_comes_out_as_it_went_in(slices, tag, settled):
 
 def test_a_settle_keeps_its_proofs():
     held = (Held(0, 9, ((1, 4), (6, 7))), Held(1, 10, ((2, 3),)))
-    given = Settlement(Settle(1, 2, "nack", held, 5, 6, "why", seed=7), (b"one", b"two"))
-    read = head(frames.Verb.SETTLE, SettleHead.of(given))
-    assert read.settlement(seed=7) == given
+    given = Settlement(Settle(1, 2, "begin", held, 5, 6, "why", seed=7), (b"one", b"two"))
+    read = checks.settlement(head(frames.Verb.SETTLE, SettleHead.of(given)))
+    command = replace(read.command, seed=7)  # which is the node's
+    assert (command, read.tags) == (given.command, given.tags)
 
 
 @pytest.mark.parametrize("kind", values._VALUES, ids=lambda kind: kind.__name__)

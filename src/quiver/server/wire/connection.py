@@ -5,10 +5,10 @@ up those behind it, which wait in the lane; answers go in any order, and those t
 written together.
 
 What bounds a connection: so many requests without an answer, so many bytes of them, so many bytes of
-answers that were not read. Past one of them nothing more is read, so the client's system stops sending. A
-client that keeps within what it was told at the beginning never meets the first, so its pings and what it
-cancels always get through. A frame that has begun must go on coming, and an answer must be read, as
-over HTTP.
+answers that were not read. Past one of them, and while a request is in the lane, nothing more is read: the
+client's system stops sending, and pings and what is cancelled wait, too. Our clients keep within the first,
+which they know from `limits`. A frame that has begun must go on coming, and an answer must be read, as over
+HTTP.
 """
 
 import asyncio
@@ -30,7 +30,6 @@ from quiver.errors import (
     UnavailableError,
 )
 from quiver.server import logs
-from quiver.server.api.topics import CAPABILITIES
 from quiver.server.auth import Standing
 from quiver.server.config import Bounds
 from quiver.server.traffic import HeldBytes, Traffic
@@ -91,10 +90,7 @@ class WireConnection(asyncio.BufferedProtocol):
         transport.pause_reading()
         transport.set_protocol(self)
         transport.resume_reading()
-        welcome = Welcome(
-            __version__, self._service.now_ms(), limits.WIRE_REQUESTS_MAX, limits.FRAME_BYTES_MAX,
-            tuple(sorted(CAPABILITIES)),
-        )  # fmt: skip
+        welcome = Welcome(__version__, self._service.now_ms())
         self._write(pack(Verb.WELCOME, 0, encode(welcome)))
         view = memoryview(ahead)
         while view and not self._lost:

@@ -70,7 +70,7 @@ class Scripted:
             sock.sendall(UPGRADED)
             peer = Peer(sock)
             self.peers.append(peer)
-            peer.say(Verb.WELCOME, 0, Welcome("test", NOW_MS, 1_000, 2**20))
+            peer.say(Verb.WELCOME, 0, Welcome("test", NOW_MS))
             reader = FrameReader()
             while count := sock.recv_into(reader.buffer()):
                 for frame in reader.received(count):
