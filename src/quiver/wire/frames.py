@@ -105,8 +105,9 @@ def pack(
 class FrameReader:
     """From bytes to frames. The caller receives into `buffer()` and says with `received` how many bytes.
 
-    Small frames go through one buffer that is used again; what remains of a large one is received where
-    it stays. A frame that has more bytes than `bounds` have for its verb is dropped, without memory.
+    Small frames go through a buffer that is as large as what came lately, and is there only while something
+    is in it; what remains of a large frame is received where it stays. A frame that has more bytes than
+    `bounds` have for its verb is dropped, without memory.
     """
 
     def __init__(
@@ -118,7 +119,8 @@ class FrameReader:
         self._frame_bytes_max = frame_bytes_max
         self._head_bytes_max = head_bytes_max
         self._bounds = {} if bounds is None else bounds
-        self._small = memoryview(bytearray(limits.FRAME_BUFFER_BYTES))
+        self._small = _NOTHING
+        self._small_bytes = limits.FRAME_BUFFER_BYTES_MIN  # of the next one
         self._start = self._end = 0  # what of it was received and not taken yet
         self._large: memoryview | None = None  # head and payload of one frame
         self._filled = 0  # of it
@@ -151,10 +153,9 @@ class FrameReader:
         """Where to receive to; it is not empty."""
         if self._large is not None:
             return self._large[self._filled :]
-        if self._end == len(
-            self._small
-        ):  # the start of a frame is at its end: move it to the front
-            kept = bytes(self._small[self._start : self._end])
+        if self._end == len(self._small):  # there is none, or the start of a frame is at its end
+            kept = self._small[self._start :]
+            self._small = memoryview(bytearray(self._small_bytes))
             self._small[: len(kept)] = kept
             self._start, self._end = 0, len(kept)
         return self._small[self._end :]
@@ -170,6 +171,8 @@ class FrameReader:
             yield self._made(whole.toreadonly(), *self._about)
             return
         self._end += count
+        if self._end == len(self._small):
+            self._small_bytes = min(2 * self._small_bytes, limits.FRAME_BUFFER_BYTES)
         self._pass_over()
         while self._end - self._start >= HEADER.size:
             nbytes, *about = self._checked(HEADER.unpack_from(self._small, self._start))
@@ -185,13 +188,19 @@ class FrameReader:
                     self._large = memoryview(pa.allocate_buffer(nbytes)).cast("B")
                     self._large[:there] = self._small[at : self._end]
                     self._filled, self._about = there, (about[0], about[1], about[2], about[3])
-                    self._start = self._end = 0
+                    self._let_go()
                 break
             self._start = at + nbytes
             whole = memoryview(bytes(self._small[at : self._start]))
             yield self._made(whole, about[0], about[1], about[2], about[3])
-        if self._start == self._end:
-            self._start = self._end = 0
+        if 0 < self._start == self._end:
+            if 4 * self._end <= len(self._small):
+                self._small_bytes = max(self._small_bytes // 2, limits.FRAME_BUFFER_BYTES_MIN)
+            self._let_go()
+
+    def _let_go(self) -> None:
+        """Nothing is in the buffer: who has many connections keeps none for those that are silent."""
+        self._small, self._start, self._end = _NOTHING, 0, 0
 
     def _pass_over(self) -> None:
         count = min(self._passing, self._end - self._start)

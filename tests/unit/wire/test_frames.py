@@ -1,11 +1,14 @@
 """Frames: however bytes come in pieces, the same frames come out, and garbage takes no memory."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from quiver import limits
 from quiver.errors import ProtocolError
+from quiver.limits import KIB
 from quiver.wire import frames
 from quiver.wire.frames import HEADER, Flag, FrameReader, Verb, pack
 
@@ -143,3 +146,33 @@ def test_a_frame_may_be_dropped_while_it_comes(first, sizes, sent):
     following = written(*(pack(*one) for one in sent))
     found = read(data[first:] + following, sizes, reader)
     assert found == [(verb, number, head, body) for verb, number, head, body in sent]
+
+
+def test_a_buffer_is_as_large_as_what_comes():
+    reader = FrameReader()
+    ping = written(pack(Verb.PING, 1))
+    assert len(reader.buffer()) == limits.FRAME_BUFFER_BYTES_MIN
+    while len(reader.buffer()) < limits.FRAME_BUFFER_BYTES:
+        size = len(reader.buffer())
+        read(ping * (size // len(ping)), [size], reader)
+        assert len(reader.buffer()) == 2 * size
+    read(ping * (limits.FRAME_BUFFER_BYTES // len(ping)), [limits.FRAME_BUFFER_BYTES], reader)
+    assert len(reader.buffer()) == limits.FRAME_BUFFER_BYTES
+    for _ in range(10):
+        read(ping, [len(ping)], reader)
+    assert len(reader.buffer()) == limits.FRAME_BUFFER_BYTES_MIN
+
+
+def test_what_is_silent_keeps_no_memory():
+    data = written(*(pack(Verb.SEND, 1, b"head", bytes(1_000)) for _ in range(200)))
+    large = written(pack(Verb.SEND, 1, b"head", bytes(100_000)))
+    tracemalloc.start()
+    try:
+        readers = [FrameReader() for _ in range(100)]
+        for reader in readers:
+            read(data, [limits.FRAME_BUFFER_BYTES], reader)
+            read(large, [limits.FRAME_BUFFER_BYTES], reader)
+        kept, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept < len(readers) * KIB
