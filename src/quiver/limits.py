@@ -131,6 +131,8 @@ LINGER_SECONDS_MAX: Final = 2.0  # a body that was refused may go on so long, so
 ACCEPT_PAUSE_SECONDS: Final = 0.1  # after a connection that could not be accepted
 IDLE_SECONDS_MAX: Final = 75.0  # a connection without a request; clients' pools let go earlier
 DRAIN_SECONDS_MAX: Final = 10.0  # a node that ends waits so long for what still runs
+LEAVE_SECONDS_MAX: Final = 1.0  # so long it answers clients that have not left, if with a refusal:
+# what they had sent before they knew that it ends may be tried again
 CLOSE_SECONDS_MAX: Final = 60.0  # and then for the disk
 CONNECTIONS_MAX: Final = 16_000  # open at a time: about 14 KiB each, while nothing comes (measured)
 CONNECTIONS_PER_PEER_MAX: Final = 12_000  # of one address, so that it cannot keep out all others
@@ -189,8 +191,8 @@ COMPRESS_BYTES_MIN: Final = 4 * KIB  # smaller bodies are sent as they are
 # -- the wire --------------------------------------------------------------------------------------
 FRAME_BYTES_MAX: Final = 160 * MIB  # a batch, with all that goes with it
 FRAME_HEAD_BYTES_MAX: Final = 16 * MIB  # what a receive of as many lone messages as possible says
-FRAME_BUFFER_BYTES: Final = 64 * KIB  # what is received at once of small frames, if there are many
-FRAME_BUFFER_BYTES_MIN: Final = 2 * KIB  # and if there are few
+FRAME_BUFFER_BYTES: Final = 64 * KIB  # what is received at once of small frames, if many come
+FRAME_BUFFER_BYTES_MIN: Final = 2 * KIB  # the same, if few come
 FRAME_JOINED_BYTES_MAX: Final = 16 * KIB  # of a payload that is copied behind its head: one write
 WIRE_REQUESTS_MAX: Final = 1_000  # of one connection without an answer; then nothing more is read
 WIRE_UNREAD_BYTES_MAX: Final = 32 * MIB  # answers of one connection not read yet; then likewise

@@ -3,8 +3,9 @@
     check ─► bind ─► open the shard ─► listen ─► READY … SIGTERM ─► drain ─► close the shard
 
 Draining: nobody new comes in, receives that wait are answered empty, what runs is finished within a
-bound. A second signal ends the process at once, which loses nothing that was confirmed. If the shard
-fails, the process ends with an error, so that whoever watches over it starts it anew.
+bound. Clients of frames are told, and leave by themselves; what they ask until then is refused. A second
+signal ends the process at once, which loses nothing that was confirmed. If the shard fails, the process
+ends with an error, so that whoever watches over it starts it anew.
 """
 
 import asyncio
@@ -249,27 +250,41 @@ class Node:
             self._shard.stop_waiting()
         for connection in list(self._state.connections):
             connection.shutdown()
+        leave_by = asyncio.get_running_loop().time() + limits.LEAVE_SECONDS_MAX
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.bounds.drain_seconds):
                 while self._state.tasks:  # one that ends may start another: requests in a row
                     await asyncio.wait(self._state.tasks)
-                while self._busy() or self._unsent():  # noqa: ASYNC110  # nobody tells when it is done
+                while self._is_needed(leave_by):  # noqa: ASYNC110  # nobody tells when it is done
                     await asyncio.sleep(LOOK_SECONDS)
         left = len(self._state.tasks) + self._busy()
         if left:
             logs.event("cut", level=logging.WARNING, requests=left)
+        cut = left or self._unsent()
         for connection in list(self._state.connections):
-            connection.transport.abort()
+            if cut:
+                connection.transport.abort()
+            else:
+                connection.transport.close()
         for _ in range(2):
             if self._state.tasks:  # most end by themselves when their client is gone
                 await asyncio.wait(self._state.tasks, timeout=TICK_SECONDS)
             for task in self._state.tasks:
                 task.cancel()
 
+    def _is_needed(self, leave_by: float) -> bool:
+        """Whether something runs, or a client may have sent what it has no answer to yet."""
+        if self._busy() or self._unsent():
+            return True
+        return bool(self._wired()) and asyncio.get_running_loop().time() < leave_by
+
+    def _wired(self) -> list[WireConnection]:
+        """The connections of frames."""
+        return [one for one in self._state.connections if isinstance(one, WireConnection)]
+
     def _busy(self) -> int:
-        """How many requests on connections of frames have no answer yet."""
-        found = (one for one in self._state.connections if isinstance(one, WireConnection))
-        return sum(one.busy for one in found)
+        """How many requests on them have no answer yet."""
+        return sum(one.busy for one in self._wired())
 
     def _unsent(self) -> bool:
         """Whether answers are made that were not read yet."""

@@ -1,5 +1,6 @@
 """A node that ends, and credentials that do: what was asked is answered, and nothing new is begun."""
 
+import asyncio
 import signal
 import time
 from datetime import UTC, datetime, timedelta
@@ -8,6 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import quiver
 from quiver.errors import QuotaExceeded, Unauthenticated, UnavailableError
 from quiver.model import errands, queries
 from quiver.server.auth import access
@@ -16,7 +18,7 @@ from quiver.wire import values
 from quiver.wire.frames import Verb
 from quiver.wire.values import encode, named
 from tests.server.auth.callers import TOPIC, Guarded
-from tests.server.nodes import start_node, until_waiting
+from tests.server.nodes import Node, start_node, until_waiting
 from tests.server.raw import Raw
 from tests.server.wire.frames_client import Wire
 
@@ -52,6 +54,39 @@ def test_an_idle_connection_does_not_hold_up_the_end(tmp_path: Path):
         assert time.monotonic() - begun < 5
         assert wire.answer(0).verb == Verb.GOAWAY
         assert wire.is_closed()
+
+
+PATIENT = {
+    "TEST_LIMITS": '{"LEAVE_SECONDS_MAX": 3600}', "QUIVER_BOUNDS_DRAIN_SECONDS": "3600",
+}  # fmt: skip
+
+
+def test_what_was_sent_before_its_client_knew_of_the_end_is_refused(tmp_path: Path):
+    with (
+        start_node(tmp_path, env=PATIENT, module="tests.server.testing_node") as node,
+        Wire(node.port) as wire,
+        Wire(node.port) as other,
+    ):
+        topic = wire.topic("t")
+        node.signal(signal.SIGTERM)
+        assert wire.answer(0).verb == other.answer(0).verb == Verb.GOAWAY
+        for one in (wire, other):  # as if this had been under way
+            with pytest.raises(UnavailableError):
+                one.send(topic, b"x")
+            one.close()
+        assert node.wait() == 0
+    with quiver.connect(node.data) as queue:
+        assert list(queue.read("t")) == []
+
+
+def test_a_node_ends_as_soon_as_its_clients_have_left(tmp_path: Path):
+    async def leave(node: Node) -> int:
+        async with quiver.connect_async(f"quiver://127.0.0.1:{node.port}") as queue:
+            await queue.topics()
+            return await asyncio.to_thread(node.stop)
+
+    with start_node(tmp_path, env=PATIENT, module="tests.server.testing_node") as node:
+        assert asyncio.run(leave(node)) == 0
 
 
 def test_what_takes_too_long_is_cut(tmp_path: Path):
