@@ -84,6 +84,9 @@ TRANSACTION_COMMANDS_MAX: Final = 1_000
 
 # -- the core's work at a time ---------------------------------------------------------------------
 MATURE_MAX: Final = 10_000  # delayed messages made ready by one receive
+TOLD_SLICE_BYTES: Final = 72  # counted for the numbers of a slice, which are less when it is told
+TOLD_ORIGIN_BYTES: Final = 128  # the same for its origin, besides the texts in it;
+# both decide what a log replays to, so they stay as they are
 EXPIRE_MAX: Final = 10_000  # messages whose time to live is ended by one entry
 BROWSED_SLICES_MAX: Final = 2_000  # of a page that is read: 8 µs each, and everybody waits
 
@@ -198,6 +201,8 @@ WIRE_REQUESTS_MAX: Final = 1_000  # of one connection without an answer; then no
 WIRE_UNREAD_BYTES_MAX: Final = 32 * MIB  # answers of one connection not read yet; then likewise
 WIRE_OPEN_BYTES_MAX: Final = 32 * MIB  # frames of one connection without an answer; then likewise
 WIRE_INLINE_BYTES_MAX: Final = 64 * KIB  # messages understood or told in the loop; more in a thread
+WIRE_TOLD_BYTES_MAX: Final = 7 * MIB  # of a lease: where its messages are, and why they died;
+# half of a head is 8 MiB, and has room for what else is to be said
 WIRE_HEAD_BYTES_MAX: Final = 8 * MIB  # of a request
 WIRE_HEAD_FACTOR: Final = 32  # a large head becomes objects, so many times its size
 WIRE_ASKED_BYTES_MAX: Final = 4 * MIB  # a command or query; chosen messages are many ranges

@@ -124,6 +124,7 @@ class DeliveryMachine(RuleBasedStateMachine):
     order: ClassVar[Order] = "none"
     fair: ClassVar[bool] = False
     bounded: ClassVar[bool] = False
+    told_bytes: ClassVar[int | None] = None
 
     def __init__(self) -> None:
         super().__init__()
@@ -268,7 +269,8 @@ class DeliveryMachine(RuleBasedStateMachine):
         begin: int | None,
         sync: bool,
     ) -> None:
-        command = Receive(self.world.number(topic), group, count, lease_ms, "me", per_key, begin)
+        number, told = self.world.number(topic), self.told_bytes
+        command = Receive(number, group, count, lease_ms, "me", per_key, begin, told)
         self.do(Ask(command), sync=sync)
 
     @rule(

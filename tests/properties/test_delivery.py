@@ -8,6 +8,7 @@ into a test. With `HYPOTHESIS_PROFILE=hunt` the numbers are new ones, too.
 """
 
 from random import SystemRandom
+from typing import Any
 
 import pytest
 from hypothesis import Phase, settings
@@ -31,8 +32,8 @@ KINDS = {
 EXPLAINED = (Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink)
 
 
-def machine(kind: str, base: type[DeliveryMachine] = DeliveryMachine, *, bounded: bool = False):
-    return type(base.__name__, (base,), {**KINDS[kind], "bounded": bounded})
+def machine(kind: str, base: type[DeliveryMachine] = DeliveryMachine, **more: Any):
+    return type(base.__name__, (base,), {**KINDS[kind], **more})
 
 
 def seeds(count: int) -> range:
@@ -84,6 +85,12 @@ def test_it_does_not_matter_how_the_core_stores_its_sets(kind, small_parts):
 def test_a_receive_that_carries_few_bytes_keeps_every_promise(kind, few_bytes):
     for seed in seeds(2):
         storm(machine(kind, bounded=True), seed + 20_000, 100)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_receive_that_can_be_told_little_keeps_every_promise(kind):
+    for seed in seeds(2):
+        storm(machine(kind, bounded=True, told_bytes=200), seed + 20_000, 100)
 
 
 @pytest.mark.parametrize("kind", KINDS)

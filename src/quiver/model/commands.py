@@ -113,6 +113,8 @@ class Receive:
 
     `begin` says how many of them, in the order of the reply, have begun with it; None means all. The
     others are reserved: see `Settle`. A receive that begins nothing takes only what is ready.
+    `told_bytes` is for who can tell only so much of the messages, besides their bodies, at once: see
+    `Slice.told_bytes`. The first of them is given in any case.
     """
 
     topic: int
@@ -122,6 +124,7 @@ class Receive:
     consumer: str = ""
     per_key: int = 1
     begin: int | None = None
+    told_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
+from quiver import limits
 from quiver.errors import AnotherRun
 from quiver.model.commands import Held
 
@@ -70,6 +71,12 @@ class Origin:
     time_ms: int
     stored_ms: int = field(default=0, compare=False)  # when the message was stored first
 
+    @property
+    def told_bytes(self) -> int:
+        """At most how many bytes it takes to tell it."""
+        texts = self.topic, self.group, self.reason
+        return limits.TOLD_ORIGIN_BYTES + sum(len(text.encode()) for text in texts)
+
     def shift(self, skip: int) -> "Origin":
         """The origin of the message `skip` further on."""
         return Origin(self.topic, self.partition, self.offset + skip, self.group, self.attempts,
@@ -97,6 +104,13 @@ class Slice:
     def created_ms(self) -> int:
         """When the messages were stored first, wherever they have moved since."""
         return self.origin.stored_ms if self.origin is not None else self.time_ms
+
+    @property
+    def told_bytes(self) -> int:
+        """At most how many bytes it takes to tell it; the messages are told beside it."""
+        if self.origin is None:
+            return limits.TOLD_SLICE_BYTES
+        return limits.TOLD_SLICE_BYTES + self.origin.told_bytes
 
     def cut(self, skip: int, count: int) -> "Slice":
         """A part of it: `count` messages from the one after `skip` on."""

@@ -1,16 +1,23 @@
 """Messages that a receive got and that nobody has seen: they are given back, and no attempt is counted."""
 
+import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+import msgspec
+import pyarrow as pa
 import pytest
 
+from quiver.batches.output import Piece
 from quiver.model import commands, queries
-from quiver.model.topic import TopicPolicy
+from quiver.model.replies import Grant, Received, Slice
+from quiver.model.topic import Guarantee, TopicPolicy
+from quiver.server.wire.executor import Executor
 from quiver.wire.frames import Verb
-from quiver.wire.values import named
-from tests.server.nodes import until_waiting
+from quiver.wire.values import Messages, ReceivedOut, named
+from tests.server.nodes import start_node, until_waiting
 from tests.server.wire.frames_client import Wire
 
 pytestmark = pytest.mark.process
@@ -124,3 +131,39 @@ def test_watches_end_with_their_connection(node, wire, connect, topic):
     other.socket.settimeout(0.2)
     with pytest.raises(TimeoutError):
         other.answer(number)
+
+
+@pytest.mark.parametrize("guarantee", ["at-least-once", "at-most-once"])
+def test_what_a_head_cannot_say_is_not_leased(tmp_path: Path, guarantee: Guarantee):
+    """Each of these letters has a reason of its own, and a head has room for those of a few."""
+    few = {"FRAME_HEAD_BYTES_MAX": 8_000, "WIRE_TOLD_BYTES_MAX": 3_500}
+    env = {"TEST_LIMITS": json.dumps(few)}
+    with (
+        start_node(tmp_path, env=env, module="tests.server.testing_node") as node,
+        Wire(node.port) as wire,
+    ):
+        topic = wire.topic("t", TopicPolicy(max_attempts=2, dead_letter="dead"))
+        dead = wire.find("dead").number
+        wire.propose(commands.CreateGroup(dead, "g", guarantee=guarantee))
+        for at in range(10):
+            wire.send(topic, b"%d" % at)
+            wire.settle(wire.receive(topic)[0], "dead_letter", reason=f"{at}" * 1_000)
+        found = []
+        while bodies := wire.receive(dead, count=100)[1]:
+            assert len(bodies) <= 3
+            found += bodies
+        assert found == [b"%d" % at for at in range(10)]
+        group = group_of(wire, dead)
+        assert (group.delivered, group.released) == (10, 0)
+
+
+def test_a_slice_is_told_as_the_core_counted_it_wherever_its_messages_are():
+    batch = pa.record_batch({"body": [b"x"] * 4})
+    part = Slice(0, 7, 4, 1, 0, 0)
+    source = Messages([part], batch)
+    pieces = [Piece(batch, at, part.cut(at, 2)) for at in (0, 2)]  # as from two segments
+    grant = Grant(Received(1, 2, 3, 4, (part,)), source, b"tag")
+    value, _ = Executor._leased(grant, pieces)
+    assert msgspec.msgpack.decode(value, type=ReceivedOut).received().slices == (part,)
+    value, _ = Executor._leased(grant, pieces[:1])  # the other cannot be read
+    assert msgspec.msgpack.decode(value, type=ReceivedOut).received().slices == (part.cut(0, 2),)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from quiver import limits
 from quiver.batches import schema
 from quiver.batches.codec import decode
 from quiver.batches.output import Piece
@@ -25,6 +26,8 @@ from quiver.wire.problems import Trouble, Warned, errors
 from quiver.wire.values import HEADS, NamedHead, SettleHead
 
 NUMBERS = st.integers(0, 2**31 - 1)
+PLACES = st.sampled_from([0, 2**31, 2**62])
+TEXTS = st.text(max_size=300)
 ORIGIN = Origin("orders", 0, 7, "billing", 3, "Timeout", 1_700_000_000_000, 1_600_000_000_000)
 SLICES = st.builds(
     Slice, NUMBERS, NUMBERS, st.integers(1, 100), NUMBERS, NUMBERS, NUMBERS, NUMBERS,
@@ -43,6 +46,30 @@ def test_a_lease_comes_out_as_it_went_in(slices, tag, settled):
     read = msgspec.msgpack.decode(values.encode(made), type=values.ReceivedOut)
     assert read.received() == got
     assert read.tag == tag
+
+
+@given(
+    st.builds(
+        Slice, *[PLACES] * 7,
+        st.none() | st.builds(
+            Origin, TEXTS, PLACES, PLACES, TEXTS, PLACES, TEXTS, PLACES, PLACES
+        ), st.booleans(),
+    )
+)  # fmt: skip
+def test_a_slice_is_told_in_as_many_bytes_as_the_core_counts(part):
+    assert len(values.encode(values.SliceOut.of(part))) <= part.told_bytes
+
+
+def test_a_head_has_room_for_what_a_receive_may_be_told():
+    most = 2**62
+    part = Slice(most, most, most, most, most, most, most, ORIGIN, reserved=True)
+    others = Received(most, most, most, most, (part,), settled=True, lost=most)
+    rest = len(values.encode(values.ReceivedOut.of(others, [part], bytes(64))))
+    longest = part.told_bytes + 4 * (2 * limits.NAME_CHARS_MAX + limits.REASON_CHARS_MAX)
+    told = limits.WIRE_TOLD_BYTES_MAX + rest + 2 * longest  # one is perhaps cut, as only some begin
+    assert told <= limits.FRAME_HEAD_BYTES_MAX // 2
+    lone = limits.RECEIVE_MESSAGES_MAX * Slice(0, 0, 1, 0, 0, 0).told_bytes
+    assert lone <= limits.WIRE_TOLD_BYTES_MAX
 
 
 def test_a_settle_keeps_its_proofs():

@@ -599,6 +599,7 @@ class DeliveryCore:
             view.prepare(self.now_ms)
         kept: list[list[Taken]] = [[] for _ in views]
         room, room_bytes = command.max_messages, limits.RECEIVE_BYTES_MAX
+        told = command.told_bytes
         level = limits.PRIORITY_MAX + 1
         while room > 0 and room_bytes > 0:
             lower = [below for view in views for below in view.levels() if below < level]
@@ -609,20 +610,23 @@ class DeliveryCore:
                 if room <= 0 or room_bytes <= 0:
                     break
                 taken = view.take(level, room, command.per_key, self.now_ms)
-                fitting, pieces, nbytes = self._fit(view, taken, room_bytes, fresh=not slices)
+                fitting, pieces, nbytes = self._fit(view, taken, room_bytes, told, fresh=not slices)
                 kept[at] += fitting
                 slices += pieces
+                if told is not None:
+                    told -= sum(piece.told_bytes for piece in pieces)
                 room -= sum(piece.count for piece in pieces)
                 room_bytes -= nbytes
         return [(view, pieces) for view, pieces in zip(views, kept, strict=True) if pieces]
 
     def _fit(
-        self, view: View, taken: list[Taken], room: int, *, fresh: bool
+        self, view: View, taken: list[Taken], room: int, told: int | None, *, fresh: bool
     ) -> tuple[list[Taken], list[Slice], int]:
         """Find where the taken messages are; from the first that is too many bytes all go back.
 
-        The first of a receive always fits. The bytes returned leave no room once something went back:
-        nothing that comes later may overtake it.
+        There is `room` for so many bytes of messages, and so many may be `told` of them, or any. The first
+        of a receive always fits. The bytes returned leave no room once something went back: nothing that
+        comes later may overtake it.
         """
         kept: list[Taken] = []
         slices: list[Slice] = []
@@ -636,8 +640,11 @@ class DeliveryCore:
                 fits = piece.count
                 if nbytes + piece_bytes > room:
                     fits = max((room - nbytes) * piece.count // piece_bytes, 0)
-                    if not fits and fresh and not slices:
-                        fits = 1
+                if told is not None:
+                    told -= piece.told_bytes
+                    fits = fits if told >= 0 else 0
+                if not fits and fresh and not slices:
+                    fits = 1
                 if fits:
                     slices.append(piece if fits == piece.count else replace(piece, count=fits))
                     nbytes += piece_bytes * fits // piece.count

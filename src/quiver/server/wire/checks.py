@@ -136,6 +136,7 @@ def receive(head: ReceiveHead) -> Receive:
         arguments.text(head.consumer, "consumer"),
         arguments.whole(head.per_key, "per_key", 1, limits.RECEIVE_MESSAGES_MAX),
         arguments.begins(head.begin, head.wait_ms),
+        limits.WIRE_TOLD_BYTES_MAX,
     )
 
 

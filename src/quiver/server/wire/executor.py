@@ -4,7 +4,7 @@ No transport is in here: the same serves connections and frames that were posted
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -19,7 +19,7 @@ from quiver.client.steps import Work, done
 from quiver.errors import MessageTooLarge, ProtocolError
 from quiver.model import commands
 from quiver.model.queries import FindPicks, FindTopic
-from quiver.model.replies import Grant, Received
+from quiver.model.replies import Grant, Received, Slice
 from quiver.node.placing import TopicHandle
 from quiver.server.api.endpoint import making
 from quiver.server.context import Context
@@ -214,17 +214,14 @@ class Executor(Desk):
             raise
         return WireReply(*found, undelivered)
 
-    def _leased(self, grant: Grant, pieces: list[Piece]) -> tuple[bytes, BytesLike]:
-        """What is told of a lease: if more than a head can say, the rest of it is given back."""
-        got, parts = grant.received, [piece.part for piece in pieces]
-        value = encode(ReceivedOut.of(got, parts, grant.tag))
-        while len(value) > limits.FRAME_HEAD_BYTES_MAX // 2:
-            keep = len(parts) // 2
-            rest = replace(got, slices=tuple(parts[keep:]))
-            self.broker.give_back(replace(grant, received=rest))
-            parts, pieces = parts[:keep], pieces[:keep]
-            value = encode(ReceivedOut.of(got, parts, grant.tag))
-        return value, encode_pieces(pieces)
+    @staticmethod
+    def _leased(grant: Grant, pieces: list[Piece]) -> tuple[bytes, BytesLike]:
+        """What is told of a lease, which has no more than a head can say: see `Receive.told_bytes`."""
+        got = grant.received
+        parts: Sequence[Slice] = [piece.part for piece in pieces]
+        if sum(part.count for part in parts) == _rows(got):
+            parts = got.slices  # which may be fewer: they are not cut where segments are
+        return encode(ReceivedOut.of(got, parts, grant.tag)), encode_pieces(pieces)
 
     @contextmanager
     def _unless_given_up(self, grant: Grant) -> Iterator[None]:

@@ -429,7 +429,7 @@ def test_a_snapshot_of_before_is_loaded_as_what_it_meant():
 @pytest.mark.parametrize(
     ("command", "added"),
     [
-        (Receive(1, "g", 10, 30_000, "me", 2), ["begin"]),
+        (Receive(1, "g", 10, 30_000, "me", 2), ["begin", "told_bytes"]),
         (Settle(1, 2, "release", (Held(0, 3, ((4, 5),)),), reason="the receiver was gone"), []),
     ],
 )
