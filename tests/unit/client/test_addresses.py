@@ -40,6 +40,30 @@ def test_what_is_not_an_address_is_none(text):
     assert not is_address(text)
 
 
+@pytest.mark.parametrize(
+    "host",
+    [
+        "bad..host",
+        ".",
+        ".a",
+        "b\N{LATIN SMALL LETTER U WITH DIAERESIS}..c",
+        "a" * 64,
+        "a" * 64 + ".b:80",
+    ],
+)
+def test_a_host_that_no_name_can_be_is_refused(host):
+    with pytest.raises(InvalidRequest, match="is not host:port"):
+        parse(f"quiver://a,{host}", {})
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["a.b.", "a_b-c", "[::1]", "127.0.0.1", "b\N{LATIN SMALL LETTER U WITH DIAERESIS}.c", "a" * 63],
+)
+def test_a_host_may_be_any_name(host):
+    assert parse(f"quiver://{host}", {}).hosts == (f"{host}:7070",)
+
+
 def test_a_path_after_the_host_is_refused():
     with pytest.raises(InvalidRequest, match="an address is quiver://"):
         parse("http://a:7070/v1/topics", {})

@@ -102,6 +102,7 @@ def _host(text: str, usual: int) -> str:
     if all(char.isalnum() or char in "-._:[]" for char in text):
         with suppress(ValueError):
             parts = urlsplit(f"//{text}")
+            (parts.hostname or "").encode("idna")  # as looking it up does: labels of 1 to 63 bytes
             host, port = parts.hostname, parts.port
     if not host:
         raise InvalidRequest(f"{text[:80]!r} is not host:port; an address is {EXAMPLE}")

@@ -1,5 +1,6 @@
 """From a connection to frames: the upgrade of HTTP, as the client sees it. No IO."""
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,7 @@ from quiver.wire.problems import Trouble
 from quiver.wire.shapes import Problem
 
 END: Final = b"\r\n\r\n"
+DIGITS: Final = re.compile("[0-9]{1,18}")
 
 
 class NoUpgrade(Exception):
@@ -76,10 +78,9 @@ class Handshake:
             name.strip().lower(): value.strip()
             for name, _, value in (line.partition(":") for line in lines)
         }
-        status = first.partition(" ")[2][:3]
-        self._status = int(status) if status.isdigit() else 1
-        length = said.get("content-length", "0")
-        self._length = min(int(length) if length.isdigit() else 0, limits.HEAD_BYTES_MAX)
+        self._status = _number(first.partition(" ")[2][:3]) or 1
+        length = _number(said.get("content-length", "")) or 0
+        self._length = min(length, limits.HEAD_BYTES_MAX)
         if self._status == 101 and said.get("upgrade", "").lower() != PROTOCOL:
             raise ProtocolError(
                 f"what answers at {self.host} speaks {said.get('upgrade', '')[:80]!r}, and this client "
@@ -89,6 +90,11 @@ class Handshake:
     def _refusal(self) -> Exception:
         error = refusal(self._status, self.rest)
         return NoUpgrade(f"status {self._status} without an upgrade") if error is None else error
+
+
+def _number(text: str) -> int | None:
+    """What digits of ASCII say, as few as `int` takes in any case; it refuses others that are digits."""
+    return int(text) if DIGITS.fullmatch(text) else None
 
 
 def no_http(host: str) -> QuiverError:

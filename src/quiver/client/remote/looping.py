@@ -17,7 +17,7 @@ from quiver.client.remote.calls import NEVER, Call
 from quiver.client.remote.handshake import Busy, Handshake, NoUpgrade
 from quiver.client.remote.session import Finish, NodeClock, Session
 from quiver.client.remote.sockets import demand_no_tls, notice_the_dead, refuse_strangers
-from quiver.errors import QueueClosed, QuiverError, Unreachable
+from quiver.errors import QueueClosed, QuiverError
 from quiver.wire.frames import Frame, FrameReader
 
 
@@ -193,16 +193,15 @@ class LoopChannel:
         await asyncio.sleep(max(self._session.retry_at - time.monotonic(), 0))
         host = self._session.host
         try:
-            connection = await self._handshake(host, seconds)
+            connection = await self._reach(host, seconds)
         except NoUpgrade as error:
             if opens:
                 raise
             self._failed(str(error))
-        except (OSError, Busy) as error:
-            await self._look_for_tls(host, error)
-            self._failed(why(error))
         except QuiverError as error:
             finish(self._session.give_up(error))
+        except Exception as error:  # noqa: BLE001  # whatever it is, no call may wait for ever
+            self._failed(why(error))
         else:
             if self._closed:  # meanwhile
                 connection.transport.abort()
@@ -213,6 +212,14 @@ class LoopChannel:
             if connection.transport.is_closing():  # it was lost before it knew whom to tell
                 self.lost(connection, ConnectionResetError("the node has closed the connection"))
             self._flush_soon()
+
+    async def _reach(self, host: str, seconds: float) -> "LoopConnection":
+        """A connection; an error of ours if something else listens there."""
+        try:
+            return await self._handshake(host, seconds)
+        except (OSError, Busy) as error:
+            await self._look_for_tls(host, error)
+            raise
 
     async def _handshake(self, host: str, seconds: float) -> "LoopConnection":
         name, _, port = host.rpartition(":")
@@ -243,10 +250,7 @@ class LoopChannel:
         """No node has ever answered: it may be something else that listens there."""
         refused = isinstance(error, ConnectionRefusedError | TimeoutError | Busy)
         if self._tls is None and not self._clock.known and not refused:
-            try:
-                await asyncio.to_thread(demand_no_tls, host)
-            except Unreachable as found:
-                finish(self._session.give_up(found))
+            await asyncio.to_thread(demand_no_tls, host)
 
     def _failed(self, reason: str) -> None:
         finish(self._session.failed(reason, time.monotonic()))
@@ -260,7 +264,11 @@ class LoopChannel:
         if not frames:
             self._session.moves(time.monotonic())
             return
-        finish(self._session.take(frames, time.monotonic()))
+        answered: list[Finish] = []
+        try:
+            self._session.take(frames, time.monotonic(), answered)
+        finally:  # those before a frame that breaks the connection have their answers
+            finish(answered)
         self._leave_if_drained()
         self._flush_soon()
 
@@ -336,7 +344,7 @@ class LoopConnection(asyncio.BufferedProtocol):
         """From now on frames are the channel's."""
         self._channel = channel
         rest = self._handshake.rest
-        while rest:
+        while rest and self._channel is not None:  # or it was lost by what came first
             buffer = self._reader.buffer()
             count = min(len(buffer), len(rest))
             buffer[:count] = rest[:count]
@@ -360,7 +368,7 @@ class LoopConnection(asyncio.BufferedProtocol):
         try:
             if self._handshake.feed(data):
                 self.ready.set_result(None)
-        except (NoUpgrade, Busy, QuiverError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  # it is for whoever connects
             self.ready.set_exception(error)
             self.transport.abort()
 

@@ -11,8 +11,10 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, cast
+from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from quiver import limits
@@ -22,11 +24,13 @@ from quiver.client.remote import looping, sockets
 from quiver.client.remote.address import parse
 from quiver.client.remote.broker import RemoteBroker, connected
 from quiver.client.remote.channels import ThreadChannels
+from quiver.client.remote.handshake import Handshake
 from quiver.client.tasks import finished
 from quiver.errors import (
     InvalidRequest,
     OutcomeUnknown,
     Overloaded,
+    ProtocolError,
     QueueClosed,
     ReadOnly,
     TopicNotFound,
@@ -38,8 +42,9 @@ from quiver.model.replies import SentReply, Settled
 from quiver.model.topic import TopicPolicy
 from quiver.node.placing import TopicHandle
 from quiver.node.tickets import Ticket
-from quiver.wire.frames import Verb
-from quiver.wire.values import PlacedOut, ReceivedOut, SliceOut
+from quiver.wire.frames import Verb, pack
+from quiver.wire.problems import Trouble
+from quiver.wire.values import AnswerHead, ErrorHead, PlacedOut, ReceivedOut, SliceOut, encode
 from tests.unit.client.remote.scripted import NOW_MS, Peer, scripted
 
 TOPIC = TopicHandle("t", 1, TopicPolicy())
@@ -616,6 +621,70 @@ def test_a_loops_patience_ends():
 
     with scripted(pong) as node:
         assert in_loop(f"{node.host}?patience=0.3", work)
+
+
+def test_a_loop_has_the_answers_that_came_before_what_broke_its_connection():
+    kept: list[int] = []
+
+    def serve(peer: Peer, frame: Any) -> None:
+        if frame.verb != Verb.SEND:
+            peer.answer(frame.id, 0)
+            return
+        kept.append(frame.id)
+        if len(kept) == 2:
+            answer = AnswerHead(NOW_MS, msgspec.Raw(encode(PLACED)))
+            error = ErrorHead(NOW_MS, Trouble(Overloaded.code, "no memory"))
+            peer.sock.sendall(
+                pack(Verb.ANSWER, kept[0], encode(answer))[0]
+                + pack(Verb.ERROR, 0, encode(error))[0]
+            )
+
+    async def work(broker: RemoteBroker) -> Any:
+        first, second = send(broker), send(broker)
+        with pytest.raises(OutcomeUnknown, match="no memory"):
+            await answer_to(second)
+        return await answer_to(first)
+
+    with scripted(serve) as node:
+        assert in_loop(node.host, work)[0].offset == 5
+
+
+def test_a_loop_goes_on_whatever_goes_wrong_while_it_connects(monkeypatch: pytest.MonkeyPatch):
+    def fail(handshake: Any, data: bytes) -> bool:
+        raise ValueError("that is no number")
+
+    async def work(broker: RemoteBroker) -> Any:
+        with monkeypatch.context() as patched:
+            patched.setattr(Handshake, "feed", fail)
+            node.cut()
+            with pytest.raises(Unreachable, match="that is no number"):
+                await answer_to(asked(broker))
+        return await answer_to(asked(broker))
+
+    with scripted(pong) as node:
+        assert in_loop(f"{node.host}?patience=0.3", work) > 1
+
+
+def test_what_comes_with_a_handshake_is_read_until_it_breaks_the_connection():
+    lost: list[looping.LoopConnection] = []
+
+    class Strict:
+        def take(self, frames: Any) -> None:
+            raise ProtocolError("that is no frame")
+
+        def lost(self, connection: looping.LoopConnection, error: BaseException) -> None:
+            lost.append(connection)
+            connection.leave()
+
+    async def begun() -> None:
+        handshake = Handshake(parse("quiver://a"), "a:7070")
+        handshake.rest = bytes(2 * limits.FRAME_BUFFER_BYTES)
+        connection = looping.LoopConnection(handshake)
+        connection.transport = Mock()
+        connection.begin(cast("Any", Strict()))
+        assert lost == [connection]
+
+    asyncio.run(begun())
 
 
 # -- the first contact -----------------------------------------------------------------------------
