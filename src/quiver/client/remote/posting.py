@@ -231,7 +231,7 @@ class PostingChannel:
             self._at = session.at
             self._give_back(connection)
             try:
-                self._tell(call, lambda: session.take(frames, time.monotonic()), session)
+                self._tell(call, lambda: session.take(frames, time.monotonic(), []), session)
             except ProtocolError as error:
                 self._broke(session, call, host, error)
         finally:

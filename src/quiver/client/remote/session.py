@@ -8,7 +8,8 @@ tried, the call is `Unreachable`.
 
 What is written again after a break keeps its order. Whoever has a session has a lock around it, passes
 the time in, and finishes the calls that methods return after it has let go of the lock. Who may be
-interrupted (Ctrl-C) passes in a list of its own for them: a call is in it before it is forgotten here.
+interrupted (Ctrl-C) passes in a list of its own for them: a call is put into it and forgotten here by one
+call in C. A call that was moved halfway is to be written and written at once; `broke` makes it one again.
 
     start ─► to be written ─► written ─► answered
                   ▲              │
@@ -17,13 +18,12 @@ interrupted (Ctrl-C) passes in a list of its own for them: a call is in it befor
 
 import random
 import time
-from collections import deque
-from collections.abc import Iterable
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from copy import copy
 from functools import partial
-from itertools import count
-from typing import Any, Final, TypeAlias
+from itertools import chain, compress, count, islice, repeat
+from typing import Any, Final, TypeAlias, TypeVar
 
 import pyarrow as pa
 
@@ -44,6 +44,8 @@ from quiver.errors import (
 from quiver.wire.frames import IDS, Flag, Frame, Verb, pack
 from quiver.wire.problems import Trouble
 from quiver.wire.values import AnswerHead, ErrorHead, Welcome, head_of
+
+T = TypeVar("T")
 
 # What waiting may help against. A full topic or disk is the caller's to know about, as in a directory.
 LEAVING: Final = (UnavailableError.code, QueueClosed.code)  # another node may be better off
@@ -89,12 +91,12 @@ class Session:
         self._address = address
         self._clock = clock
         self._chance = random.Random()  # noqa: S311  # it spreads retries, it guards nothing
-        self._unwritten: deque[Call[Any]] = deque()
+        # In order, each by itself: whether one was in it is whether `pop` returns something that is true.
+        self._unwritten: OrderedDict[Call[Any], Call[Any]] = OrderedDict()
         self._written: dict[int, Call[Any]] = {}
-        self._cancelled: dict[int, Request[Any]] = {}  # whose answers may still come
+        self._cancelled: dict[int, Callable[[Told], None]] = {}  # what undoes answers that may come
         self._control: list[bytes] = []  # frames that belong to no call
         self._numbers = count()  # no generator: an interrupt would end it for ever
-        self._waits = 0  # calls for which the node may take its time
         self.at = at  # which host
         self._tried = 0  # hosts in a row, without an answer to anything
         self._heard = 0.0  # when something came last, or the connection was idle
@@ -129,49 +131,50 @@ class Session:
 
     def add(self, call: Call[Any]) -> None:
         """One more call."""
-        if call.request.wait_ms:
-            if self._waits >= limits.WIRE_WAITING_MAX:
-                raise Overloaded(
-                    f"{limits.WIRE_WAITING_MAX:,} receives of this queue wait for messages already; wait "
-                    "with fewer, or connect once more"
-                )
-            self._waits += 1
-        self._unwritten.append(call)
+        if call.request.wait_ms and self._is_full():
+            raise Overloaded(
+                f"{limits.WIRE_WAITING_MAX:,} receives of this queue wait for messages already; wait "
+                "with fewer, or connect once more"
+            )
+        self._unwritten[call] = call
+
+    def _is_full(self) -> bool:
+        """Whether no more calls may be under way for which the node takes its time."""
+        if len(self._written) + len(self._unwritten) < limits.WIRE_WAITING_MAX:
+            return False
+        calls = chain(self._written.values(), self._unwritten)
+        return sum(call.request.wait_ms > 0 for call in calls) >= limits.WIRE_WAITING_MAX
 
     def cancel(self, call: Call[Any], due: list[Finish] | None = None) -> list[Finish]:
         """A call is not wanted any more."""
         found = [] if due is None else due
-        number = call.progress.number
-        if self._written.get(number) is call:
-            found.append(self._gone(call, QueueClosed(GIVEN_UP)))
-            del self._written[number]
-            self._control.append(pack(Verb.CANCEL, number)[0])
-            self._cancelled[number] = copy(call.request)  # the call's own forgets how to undo it
+        number, request = call.progress.number, call.request
+        written = self._is_written(call)
+        if written and request.undo is not None:
+            self._cancelled[number] = partial(_undo, request.read, request.undo)
             if len(self._cancelled) > limits.WIRE_CANCELLED_MAX:
                 del self._cancelled[next(iter(self._cancelled))]
-        elif call in self._unwritten:
-            found.append(self._gone(call, QueueClosed(GIVEN_UP)))
-            self._unwritten.remove(call)
-        return found  # or its answer is just being told
+        self._end(call, partial(call.failed, QueueClosed(GIVEN_UP)), found)
+        if written:  # else the node does not know it, or has answered it just now
+            self._control.append(pack(Verb.CANCEL, number)[0])
+        return found
 
     def to_write(self, now: float) -> list[BytesLike]:
         """The next bytes for the node, in order; none if there is nothing to say."""
         pieces: list[BytesLike] = list(self._control)
         self._control.clear()
-        later: list[Call[Any]] = []
-        try:
-            while self._unwritten and not self.leaving:
-                if len(self._written) >= limits.WIRE_REQUESTS_MAX:
-                    break
-                call = self._unwritten[0]
-                if call.progress.not_before > now:
-                    later.append(call)
-                elif not call.done:
-                    pieces += self._frame(call, now)
-                self._unwritten.popleft()
-        finally:
-            self._unwritten.extendleft(reversed(later))
+        if self.leaving:
+            return pieces
+        room = max(limits.WIRE_REQUESTS_MAX - len(self._written), 0)
+        ready = (call for call in self._unwritten if call.progress.not_before <= now)
+        for call in tuple(islice(ready, room)):
+            if call in self._unwritten and not (call.done or self._is_written(call)):
+                pieces += self._frame(call, now)
+            self._unwritten.pop(call, None)  # a signal handler may have written it meanwhile
         return pieces
+
+    def _is_written(self, call: Call[Any]) -> bool:
+        return self._written.get(call.progress.number) is call
 
     def _frame(self, call: Call[Any], now: float) -> list[BytesLike]:
         if not self._written:
@@ -187,18 +190,15 @@ class Session:
 
     # -- answers -----------------------------------------------------------------------------------
 
-    def take(
-        self, frames: Iterable[Frame], now: float, due: list[Finish] | None = None
-    ) -> list[Finish]:
-        """Frames have come; the calls that they answer."""
+    def take(self, frames: Iterable[Frame], now: float, due: list[Finish]) -> list[Finish]:
+        """Frames have come. The calls that they answer are in `due`, also if a later frame raises."""
         self._heard, self._pinged = now, None
-        found = [] if due is None else due
         for frame in frames:
             match frame.verb:
                 case Verb.ANSWER:
-                    self._answer(frame, now, found)
+                    self._answer(frame, now, due)
                 case Verb.ERROR:
-                    self._error(frame, now, found)
+                    self._error(frame, now, due)
                 case Verb.WELCOME:
                     welcome: Welcome = head_of(frame)
                     self._clock.told(welcome.time_ms, now)
@@ -210,16 +210,16 @@ class Session:
                     raise ProtocolError(
                         f"a node sent a frame of kind {frame.verb}, which is not for it"
                     )
-        return found
+        return due
 
     def _answer(self, frame: Frame, now: float, found: list[Finish]) -> None:
         answer: AnswerHead = head_of(frame)
         call = self._written.get(frame.id)
         self._clock.told(answer.time_ms, now, _written(call))
         if call is None:
-            request = self._cancelled.pop(frame.id, None)
-            if request is not None and request.undo is not None:
-                found.append(partial(_undo, request, _told(answer, [_plain(frame)])))
+            undo = self._cancelled.pop(frame.id, None)
+            if undo is not None:
+                found.append(partial(undo, _told(answer, [_plain(frame)])))
             return
         payloads = call.progress.payloads
         if len(frame.payload):
@@ -228,8 +228,8 @@ class Session:
             call.progress.answer_by = _answer_by(call.request, now)
             return
         told = _told(answer, payloads, repeated=call.progress.repeated)
-        found.append(partial(call.answered, told))
-        self._forget(call, frame.id)
+        self._tried = 0
+        self._end(call, partial(call.answered, told), found)
 
     def _error(self, frame: Frame, now: float, found: list[Finish]) -> None:
         said: ErrorHead = head_of(frame)
@@ -240,9 +240,11 @@ class Session:
         call = self._written.get(frame.id)
         if call is None:
             return
-        if not self._is_tried_again(call, said.trouble, now):
-            found.append(partial(call.refused, said.trouble))
-        self._forget(call, frame.id)
+        self._tried = 0
+        if self._is_tried_again(call, said.trouble, now):
+            del self._written[frame.id]
+        else:
+            self._end(call, partial(call.refused, said.trouble), found)
 
     def _is_tried_again(self, call: Call[Any], trouble: Trouble, now: float) -> bool:
         """The node did nothing; if waiting helps, and there is time, the call goes on."""
@@ -253,22 +255,20 @@ class Session:
             progress.deadline = now + progress.patience_seconds
         if now >= progress.deadline:
             return False
-        wait = pause(self._chance.random(), progress.failures)
+        wait = max(pause(self._chance.random(), progress.failures), trouble.after or 0.0)
         progress.failures += 1
         progress.not_before = min(now + wait, progress.deadline)
-        self._waits += call.request.wait_ms > 0
-        self._unwritten.append(call)
+        self._unwritten[call] = call
         self.leaving = self.leaving or (trouble.code in LEAVING and len(self._address.hosts) > 1)
         return True
 
-    def _forget(self, call: Call[Any], number: int) -> None:
-        self._tried = 0
-        del self._written[number]
-        self._waits -= call.request.wait_ms > 0
-
-    def _gone(self, call: Call[Any], error: QuiverError) -> Finish:
-        self._waits -= call.request.wait_ms > 0
-        return partial(call.failed, error)
+    def _end(self, call: Call[Any], finish: Finish, found: list[Finish]) -> None:
+        """It is to be told, and is forgotten: by one call in C, so that no interrupt comes between."""
+        forgotten = chain(
+            map(self._written.pop, (call.progress.number,), (None,)),
+            map(self._unwritten.pop, (call,), (None,)),
+        )
+        found.extend(compress(repeat(finish), forgotten))
 
     # -- failures ----------------------------------------------------------------------------------
 
@@ -292,19 +292,19 @@ class Session:
             return found
         self._control.clear()
         self._cancelled.clear()
-        for number, call in reversed(list(self._written.items())):
-            if call.done:
-                pass
-            elif call.request.repeat:
-                call.progress.repeated = call.progress.repeated or not call.request.only_reads
-                self._unwritten.appendleft(call)
-            else:
-                found.append(self._gone(call, OutcomeUnknown(
+        for call in tuple(self._written.values()):
+            if call in self._unwritten:  # an interrupt came before it was forgotten here
+                continue
+            self._may_have_arrived(call)
+            if not call.request.repeat:
+                self._end(call, partial(call.failed, OutcomeUnknown(
                     f"the connection to {self.host} broke before the answer, or somebody else "
                     f"answered ({why}): {MAYBE}. Look before you do it again; what is sent with a "
                     "dedup_id, or through a producer, is safe to repeat"
-                )))  # fmt: skip
-            del self._written[number]
+                )), found)  # fmt: skip
+        again = chain(self._written.values(), self._unwritten)
+        self._unwritten = OrderedDict((call, call) for call in again)
+        self._written.clear()
         self.leaving = False
         return self.failed(why, now, found)
 
@@ -314,34 +314,39 @@ class Session:
         wait = pause(self._chance.random(), self._tried)
         self._tried += 1
         self.at += 1  # perhaps another node answers
-        kept: deque[Call[Any]] = deque()
         first = NEVER
-        for call in self._unwritten:
+        for call in tuple(self._unwritten):
             progress = call.progress
             progress.failures += 1
             if progress.deadline is None:
                 progress.deadline = now + progress.patience_seconds
             if now >= progress.deadline and self._tried >= len(self._address.hosts):
-                found.append(self._gone(call, self._unreachable(call, why, now)))
+                self._end(call, partial(call.failed, self._unreachable(call, why, now)), found)
             else:
                 first = min(first, progress.deadline)
-                kept.append(call)
-        self._unwritten = kept
         self.retry_at = now + max(min(wait, first - now), 0.001)
         return found
 
     def give_up(self, error: QuiverError, due: list[Finish] | None = None) -> list[Finish]:
-        """No node will do any of this: all are told the same."""
+        """No node will do any of this: all are told so, and whether it may have been done before."""
         found = [] if due is None else due
-        found += [self._gone(call, error) for call in (*self._written.values(), *self._unwritten)]
-        self._unwritten, self._written = deque(), {}
+        for call in self._written.values():
+            self._may_have_arrived(call)
+        for call in (*self._written.values(), *self._unwritten):
+            told = _doubted(error) if call.progress.repeated else error
+            self._end(call, partial(call.failed, told), found)
         return found
 
     def close(self) -> list[Finish]:
         """The queue is closed."""
-        calls, self._unwritten = [*self._written.values(), *self._unwritten], deque()
-        self._written = {}
-        return [self._gone(call, interrupted(call)) for call in calls]
+        found: list[Finish] = []
+        for call in (*self._written.values(), *self._unwritten):
+            self._end(call, partial(call.failed, interrupted(call)), found)
+        return found
+
+    @staticmethod
+    def _may_have_arrived(call: Call[Any]) -> None:
+        call.progress.repeated = call.progress.repeated or not call.request.only_reads
 
     def _unreachable(self, call: Call[Any], why: str, now: float) -> QuiverError:
         progress = call.progress
@@ -416,11 +421,17 @@ def _told(answer: AnswerHead, payloads: list[memoryview], *, repeated: bool = Fa
     return Told(answer.value, payloads, answer.time_ms, answer.warnings, repeated)
 
 
-def _undo(request: Request[Any], told: Told) -> None:
+def _doubted(error: QuiverError) -> OutcomeUnknown:
+    """What is told of an error that says nothing of an earlier attempt, whose answer was lost."""
+    unknown = OutcomeUnknown(f"an answer was lost: {MAYBE}. Then came: {error}")
+    unknown.__cause__ = error
+    return unknown
+
+
+def _undo(read: Callable[[Told], T], undo: Callable[[T], Any], told: Told) -> None:
     """An answer has come that nothing waits for any more."""
-    assert request.undo is not None
-    with suppress(QuiverError):  # leases end by themselves
-        request.undo(request.read(told))
+    with suppress(Exception):  # leases end by themselves, and others are still to be told
+        undo(read(told))
 
 
 def _plain(frame: Frame) -> memoryview:
