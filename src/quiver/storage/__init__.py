@@ -6,6 +6,8 @@ A data directory is flat but for one folder, and holds
     wal-<first index>.log              the log, a file after the other (`wal`, `logfile`, `frame`)
     confirmed                          up to where the log is known to be on disk (`mark`)
     snapshot-<index>.snap              the core's state after that entry (`snapshot`)
+    ledger-<first>-<last>.parquet      what happened to messages in these entries (`ledger`)
+    <topic>@<…>.parquet                messages that have left the log (`segment`, `parquet`)
     staging/*.arrow                    what others leave for the owner to take (`staging`)
     *.tmp                              a file being made; only a crash leaves one behind
 
