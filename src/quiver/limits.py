@@ -228,12 +228,8 @@ ANSWER_SECONDS_MAX: Final = 60.0  # from a request to its answer, besides what i
 BACKOFF_SECONDS_MIN: Final = 0.05  # before the second attempt; doubled with each further one
 BACKOFF_SECONDS_MAX: Final = 2.0
 LANE_BYTES_MAX: Final = 8 * MIB  # of a producer's batches that go in one request
-READ_BUFFER_BYTES: Final = 1 * MIB  # of an answer, before the node is told to wait
 POOL_CONNECTIONS_MAX: Final = 100  # of one link, for requests that are answered at once
-POOL_WAITING_MAX: Final = 1_000  # more, each with a receive that waits; past it they get Overloaded
-READ_TOPICS_MAX: Final = 10_000  # topics whose reading a link has begun and may go on with
 EXTENDED_RECEIPTS_MAX: Final = 10_000  # extended as text, whose deadlines a client remembers: 3 MB
-POOL_IDLE_SECONDS: Final = 30.0  # shorter than the node's, so that it is not cut while in use
 
 # -- the ledger ------------------------------------------------------------------------------------
 LEDGER_ROWS_MAX: Final = 200_000  # in memory; a snapshot then writes them out: 24 MB
