@@ -135,6 +135,8 @@ class RemoteBroker:
         made._apart, made._ended, made.lanes = WeakSet(), _Ended(), ProducerLanes()
         self._apart.add(made)
         _OPEN.add(made)
+        if self._ended.ended:
+            made.close()
         return made
 
     def forget(self) -> None:

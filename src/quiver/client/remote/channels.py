@@ -16,7 +16,7 @@ from quiver.client.remote.handshake import NoUpgrade
 from quiver.client.remote.looping import LoopChannel
 from quiver.client.remote.posting import PostingChannel
 from quiver.client.remote.session import NodeClock
-from quiver.errors import InvalidRequest
+from quiver.errors import InvalidRequest, QueueClosed
 
 LOGGER: Final = logging.getLogger("quiver")
 
@@ -73,6 +73,7 @@ class LoopChannels:
         self._home = home
         self._lock = Lock()
         self._channels: dict[asyncio.AbstractEventLoop, Any] = {}
+        self._closed = False
 
     def current(self) -> Channel:
         try:
@@ -87,6 +88,8 @@ class LoopChannels:
         channel = self._channels.get(loop)
         if channel is None:
             with self._lock:
+                if self._closed:
+                    raise QueueClosed("the queue is closed; connect again")
                 for known in [known for known in self._channels if known.is_closed()]:
                     del self._channels[known]
                 channel = self._channels.setdefault(loop, self._make(loop))
@@ -102,6 +105,8 @@ class LoopChannels:
         self._channels = {}
 
     def close(self) -> None:
+        with self._lock:
+            self._closed = True
         for channel in list(self._channels.values()):
             channel.close()
 

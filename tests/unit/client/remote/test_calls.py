@@ -846,3 +846,27 @@ def test_a_signal_handler_may_ask_while_its_thread_reads():
         finally:
             signal.signal(signal.SIGALRM, before)
         assert told == [1]
+
+
+def test_a_closed_queue_stays_closed_in_another_loop():
+    async def ask(broker: RemoteBroker) -> Any:
+        return await answer_to(asked(broker))
+
+    async def closed(broker: RemoteBroker) -> RemoteBroker:
+        await ask(broker)
+        await asyncio.to_thread(broker.close)
+        return broker
+
+    with scripted(pong) as node:
+        broker = in_loop(node.host, closed)
+        with pytest.raises(QueueClosed):
+            asyncio.run(ask(broker))
+        with pytest.raises(QueueClosed):
+            asyncio.run(ask(broker.apart()))
+
+
+def test_what_is_made_of_a_closed_queue_is_closed():
+    with scripted(pong) as node, broker_of(node.host) as broker:
+        broker.close()
+        with pytest.raises(QueueClosed):
+            asked(broker.apart())
