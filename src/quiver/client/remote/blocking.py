@@ -15,17 +15,16 @@ import os
 import ssl
 import time
 from collections.abc import Iterable
-from contextlib import suppress
 from threading import Lock, RLock, Thread, current_thread, get_ident
 from typing import Any, Final
 
 from quiver import limits
 from quiver.client.remote.address import Address
-from quiver.client.remote.calls import NEVER, Call
+from quiver.client.remote.calls import MAYBE, NEVER, Call
 from quiver.client.remote.handshake import Busy, NoUpgrade
 from quiver.client.remote.session import Finish, NodeClock, Session
 from quiver.client.remote.sockets import Wire, connect, demand_no_tls
-from quiver.errors import ProtocolError, QueueClosed, QuiverError, Unreachable
+from quiver.errors import OutcomeUnknown, ProtocolError, QueueClosed, QuiverError, Unreachable
 
 BREAKS: Final = (OSError, ProtocolError, Busy)
 
@@ -109,7 +108,7 @@ class BlockingChannel:
                     self.watch(call)
                     call.sleep(until - time.monotonic())
                 elif self._leads(turn, call):
-                    self._step(turn, until)
+                    self._lead(turn, call, until)
                 else:
                     call.sleep(min(until - time.monotonic(), limits.WIRE_LOOK_SECONDS))
                 if until != NEVER and time.monotonic() >= until:
@@ -245,6 +244,10 @@ class BlockingChannel:
 
     # -- reading -----------------------------------------------------------------------------------
 
+    def _lead(self, turn: Turn, call: Call[Any], until: float) -> None:
+        if not (call.done or call.nudged):  # else whoever led before has read its answer
+            self._step(turn, until)
+
     def _step(self, turn: Turn, until: float = NEVER) -> None:
         """Wait for something to come, or to be due, and do what follows from it."""
         wire, now = self._wire, time.monotonic()
@@ -268,10 +271,9 @@ class BlockingChannel:
             if self._wire is wire:
                 if frames:
                     self._session.take(frames, now, turn.due)
-                else:
-                    if readable:
-                        self._session.moves(now)
-                    self._session.tick(now)
+                elif readable:
+                    self._session.moves(now)
+                self._session.tick(now)
                 if self._session.drained:
                     self._session.left()
                     self._wire = None
@@ -380,7 +382,7 @@ class BlockingChannel:
             if opens:
                 raise
             self._failed(turn, str(error))
-        except (OSError, Busy) as error:
+        except (OSError, ValueError, Busy) as error:  # or what is no name of a host
             self._look_for_tls(turn, host, error)
             self._failed(turn, why(error))
         except QuiverError as error:
@@ -426,14 +428,20 @@ class BlockingChannel:
                     del self._watched[next(iter(self._watched))]
                 call = next(iter(self._watched), None)
             if call is not None:
-                with suppress(Exception):  # whatever it is, the calls of others go on
-                    self.wait(call)
+                self._attend_to(call)
                 continue
             woken = self._attention.acquire(timeout=limits.ATTENDANT_IDLE_SECONDS)
             with self._lock:
                 if self._closed or not (woken or self._watched):
                     self._attendant = None
                     return
+
+    def _attend_to(self, call: Call[Any]) -> None:
+        try:
+            self.wait(call)
+        except Exception as error:  # noqa: BLE001  # whatever it is, the calls of others go on
+            call.failed(OutcomeUnknown(f"waiting for the answer failed ({why(error)}): {MAYBE}"))
+            self.cancel(call)
 
 
 def why(error: BaseException) -> str:

@@ -848,6 +848,84 @@ def test_a_signal_handler_may_ask_while_its_thread_reads():
         assert told == [1]
 
 
+def test_a_call_that_the_node_forgot_is_asked_again_though_others_are_answered(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr(limits, "ANSWER_SECONDS_MAX", 0.05)
+    over = threading.Event()
+
+    def chat(peer: Peer) -> None:
+        with suppress(OSError):
+            while not over.wait(0.01):
+                peer.say(Verb.PONG, 0, ())
+
+    def serve(peer: Peer, frame: Any) -> None:
+        if frame.id == 1 or len(node.peers) > 1:
+            peer.answer(frame.id, frame.id)
+        else:
+            threading.Thread(target=chat, args=(peer,)).start()
+
+    with scripted(serve) as node, broker_of(node.host) as broker:
+        ticket = asked(broker)
+        waiting = threading.Thread(target=ticket.wait_done)
+        waiting.start()
+        waiting.join(SECONDS)
+        over.set()
+        assert ticket.done
+        assert len(node.peers) == 2
+
+
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_host_that_is_no_name_is_passed_over(watched: bool):
+    with scripted(pong) as node, broker_of(f"{node.host},bad..host:7070?patience=0.3") as broker:
+        node.close()
+        ticket, told = asked(broker), threading.Event()
+        if watched:
+            ticket.when_done(told.set)
+            assert told.wait(SECONDS)
+        with pytest.raises(Unreachable, match=r"bad\.\.host"):
+            ticket.wait()
+
+
+def test_what_goes_wrong_in_the_thread_for_callbacks_ends_one_call(monkeypatch: pytest.MonkeyPatch):
+    with scripted(pong) as node, broker_of(node.host) as broker:
+        channel = broker._channels.channel  # type: ignore[attr-defined]
+        waits = count()
+
+        def step(*_: Any) -> None:
+            next(waits)
+            raise RuntimeError("a bug")
+
+        monkeypatch.setattr(channel, "_step", step)
+        tickets = [asked(broker) for _ in range(2)]
+        told = [threading.Event() for _ in tickets]
+        for ticket, event in zip(tickets, told, strict=True):
+            ticket.when_done(event.set)
+        for ticket, event in zip(tickets, told, strict=True):
+            assert event.wait(SECONDS)
+            assert isinstance(ticket.error, OutcomeUnknown)
+        assert next(waits) == 2
+
+
+def test_who_leads_looks_whether_its_answer_was_read_by_another_thread():
+    with scripted(pong) as node, broker_of(node.host) as broker:
+        channel = broker._channels.channel  # type: ignore[attr-defined]
+        ticket = asked(broker)
+        leads = channel._leads
+
+        def leads_late(*given: Any) -> bool:
+            channel._leads = leads
+            other = threading.Thread(target=asked(broker).wait)
+            other.start()
+            other.join(SECONDS)  # it has read both answers
+            found: bool = leads(*given)
+            return found
+
+        channel._leads = leads_late
+        assert ticket.wait() == 2
+        assert Verb.PING not in dict(node.peers[0].seen)
+
+
 def test_a_closed_queue_stays_closed_in_another_loop():
     async def ask(broker: RemoteBroker) -> Any:
         return await answer_to(asked(broker))
