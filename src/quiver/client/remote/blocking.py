@@ -14,7 +14,8 @@ while after the last.
 import os
 import ssl
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from threading import Lock, RLock, Thread, current_thread, get_ident
 from typing import Any, Final
 
@@ -22,6 +23,7 @@ from quiver import limits
 from quiver.client.remote.address import Address
 from quiver.client.remote.calls import MAYBE, NEVER, Call
 from quiver.client.remote.handshake import Busy, NoUpgrade
+from quiver.client.remote.late import Late, not_here
 from quiver.client.remote.session import Finish, NodeClock, Session
 from quiver.client.remote.sockets import Wire, connect, demand_no_tls
 from quiver.errors import OutcomeUnknown, ProtocolError, QueueClosed, QuiverError, Unreachable
@@ -41,7 +43,7 @@ class Turn:
     def __init__(self) -> None:
         self.thread = get_ident()
         self.before: Turn | None = None  # of this thread, which a signal handler has interrupted
-        self.telling = False  # what is called back then may ask for more
+        self.telling = 0  # what is called back then may ask for more
         self.due: list[Finish] = []  # calls that have an end, and are to be told
         self.doubtful: Wire | None = None  # what was read is not understood, or to be sent not kept
 
@@ -65,6 +67,7 @@ class BlockingChannel:
 
     def _begin(self) -> None:
         self._lock = RLock()  # a signal handler may call, too; around these:
+        self._late = Late(self._lock)
         self._session = Session(self._address, self._clock)
         self._wire = None
         self._leader: Turn | None = None
@@ -99,18 +102,22 @@ class BlockingChannel:
 
         To connect may take longer than somebody has: then it is the attendant's.
         """
+        if not (call.done or call.nudged or self._may_wait(call)):
+            if seconds is None:
+                raise not_here()
+            return  # nothing comes of it before the thread goes on
         turn = Turn()
         until = NEVER if seconds is None else time.monotonic() + seconds
         try:
             while not (call.done or call.nudged):
                 if until != NEVER and self._wire is None:
                     self._resign(turn)
-                    self.watch(call)
-                    call.sleep(until - time.monotonic())
+                    self._watch(call, turn)
+                    self._sleep(turn, call, until)
                 elif self._leads(turn, call):
                     self._lead(turn, call, until)
                 else:
-                    call.sleep(min(until - time.monotonic(), limits.WIRE_LOOK_SECONDS))
+                    self._sleep(turn, call, until)
                 if until != NEVER and time.monotonic() >= until:
                     break
         finally:
@@ -122,6 +129,79 @@ class BlockingChannel:
 
     def watch(self, call: Call[Any]) -> None:
         """See to it that the call gets done although no thread may wait for it."""
+        self._do(partial(self._watch, call))
+
+    def nudge(self, call: Call[Any]) -> None:
+        """Let go of a thread that waits for the call: if it reads, by the answer to a ping."""
+        call.ring()
+        self._do(self._ping)
+
+    def cancel(self, call: Call[Any]) -> None:
+        """Tell the node that nobody waits for the call."""
+        self._do(partial(self._cancel, call))
+
+    def is_interrupted(self) -> bool:
+        """Whether this thread is in the middle of what it does for all: then a signal handler asks, who
+        would wait here for himself, or begin what must not be begun twice."""
+        return self._late.inside or any(not turn.telling for turn in self._own_turns())
+
+    def _own_turns(self) -> list[Turn]:
+        """What this thread does for all: in the middle of it, if it is a signal handler that asks."""
+        thread, turns = get_ident(), (self._leader, self._writer)
+        return [turn for turn in turns if turn is not None and turn.thread == thread]
+
+    def _may_wait(self, call: Call[Any]) -> bool:
+        """Whether what this thread waits for can come: it may be a signal handler, and its thread be
+        inside the lock, or in the middle of taking the answer."""
+        turns = self._own_turns()
+        if self._late.inside or any(turn.doubtful is not None for turn in turns):
+            return False
+        for turn in turns:
+            self._tell_early(turn, call)
+        return True
+
+    @staticmethod
+    def _tell_early(turn: Turn, call: Call[Any]) -> None:
+        """Tell what this thread has found out of the call; it does so once more when it goes on."""
+        if turn.telling > 1:  # who is told of something waits for something else
+            return
+        before = turn.telling
+        turn.telling = before + 1
+        try:
+            for due in turn.due[::-1]:  # the first may be about to be told
+                if not call.done:
+                    due()
+        finally:
+            turn.telling = before
+
+    def close(self) -> None:
+        """End what is under way."""
+        self._do(self._close)
+
+    # -- what a signal handler may leave to the thread that it has interrupted ---------------------------
+
+    def _do(self, work: Callable[[Turn], None]) -> None:
+        """Do it now; or, if this thread is inside the lock already, when it has let go of that."""
+        if self._late.inside:
+            self._late.leave(work)
+            return
+        turn = Turn()
+        try:
+            work(turn)
+            self._write(turn)
+        finally:
+            try:
+                self._leave(turn)
+            finally:  # an interrupt came between
+                self._leave_again(turn)
+
+    def _catch_up(self, turn: Turn) -> None:
+        """Do what was left; whoever is about to wait does this before."""
+        while self._late.works:
+            self._late.do(turn)
+            self._write(turn)
+
+    def _watch(self, call: Call[Any], _: Turn) -> None:
         with self._lock:
             if self._closed or call.done:
                 return
@@ -136,49 +216,20 @@ class BlockingChannel:
             elif self._attention.locked():
                 self._attention.release()
 
-    def nudge(self, call: Call[Any]) -> None:
-        """Let go of a thread that waits for the call: if it reads, by the answer to a ping."""
-        turn = Turn()
-        try:
-            with self._lock:
-                self._session.ping()
-            call.ring()
-            self._write(turn)
-        finally:
-            try:
-                self._leave(turn)
-            finally:  # an interrupt came between
-                self._leave_again(turn)
+    def _ping(self, _: Turn) -> None:
+        with self._lock:
+            self._session.ping()
 
-    def cancel(self, call: Call[Any]) -> None:
-        """Tell the node that nobody waits for the call."""
-        turn = Turn()
-        try:
-            with self._lock:
-                self._session.cancel(call, turn.due)
-            self._write(turn)
-        finally:
-            try:
-                self._leave(turn)
-            finally:  # an interrupt came between
-                self._leave_again(turn)
+    def _cancel(self, call: Call[Any], turn: Turn) -> None:
+        with self._lock:
+            self._session.cancel(call, turn.due)
 
-    def is_interrupted(self) -> bool:
-        """Whether this thread is in the middle of what it does for all: then a signal handler asks, who
-        would wait here for himself."""
-        thread = get_ident()
-        return any(
-            turn is not None and turn.thread == thread and not turn.telling
-            for turn in (self._leader, self._writer)
-        )
-
-    def close(self) -> None:
-        """End what is under way."""
+    def _close(self, turn: Turn) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed = True
-            finished = self._session.close()
+            turn.due += self._session.close()
             wire, self._wire = self._wire, None
             if self._attention.locked():
                 self._attention.release()
@@ -186,9 +237,9 @@ class BlockingChannel:
             attendant = self._attendant
         if wire is not None:
             wire.close()
-        finish(finished)
-        if attendant is not None and attendant is not current_thread():
-            attendant.join()
+        self._tell(turn)
+        if attendant not in (None, current_thread()) and not self.is_interrupted():
+            attendant.join(limits.CONNECT_SECONDS_MAX)  # a handler's own thread may hold its answer
 
     # -- turns -------------------------------------------------------------------------------------
 
@@ -198,23 +249,29 @@ class BlockingChannel:
             self._broke(turn.doubtful, ConnectionResetError("interrupted"), turn)
         if self._writer is turn:
             self._writer = None
+        self._tell(turn)  # before another leads, and waits for what is known
         self._resign(turn)
+        self._catch_up(turn)
         self._tell(turn)
 
     def _leave_again(self, turn: Turn) -> None:
-        if turn.due or self._leader is turn or self._writer is turn or self._asleep:
+        left = turn.due or self._asleep or self._late.works
+        if left or self._leader is turn or self._writer is turn:
             self._leave(turn)
 
     def _resign(self, turn: Turn) -> None:
         with self._lock:
             if self._leader is turn:
                 self._leader = turn.before
+                if turn.before is not None:  # it may be about to wait for what has been read now
+                    self._late.leave(self._ping)
             if self._leader is None and self._asleep:  # somebody is to look whether to lead
                 next(iter(self._asleep.values())).ring()
 
     @staticmethod
     def _tell(turn: Turn) -> None:
-        before, turn.telling = turn.telling, True
+        before = turn.telling
+        turn.telling = before + 1
         try:
             while turn.due:
                 turn.due[0]()
@@ -229,10 +286,16 @@ class BlockingChannel:
             leader = self._leader
             if leader is None or leader.thread == turn.thread:  # which is a signal handler's, now
                 turn.before, self._leader = leader, turn
-                self._take_over_writing(turn)
             else:
                 self._asleep[turn] = call
-        return self._leader is turn
+        if self._leader is turn:
+            self._take_over_writing(turn)
+            return True
+        return False
+
+    def _sleep(self, turn: Turn, call: Call[Any], until: float) -> None:
+        self._catch_up(turn)
+        call.sleep(min(until - time.monotonic(), limits.WIRE_LOOK_SECONDS))
 
     def _take_over_writing(self, turn: Turn) -> None:
         """What this thread was writing when a signal handler came cannot go on before that has ended."""
@@ -256,6 +319,7 @@ class BlockingChannel:
             return
         with self._lock:
             due = self._session.due(now)
+        self._catch_up(turn)
         try:
             readable, _ = wire.wait(max(min(due, until - now), 0.0))
             self._read(turn, wire, readable=readable)
@@ -334,6 +398,7 @@ class BlockingChannel:
                 leads = self._leader is None
                 if leads:
                     self._leader = turn
+            self._catch_up(turn)
             readable, writable = wire.wait(limits.WIRE_STUCK_SECONDS, write=True)
             if writable:
                 with self._lock:
@@ -372,6 +437,7 @@ class BlockingChannel:
         with self._lock:
             session = self._session
             wait, host = session.retry_at - now, session.host
+        self._catch_up(turn)
         if wait > 0 and self._ended.acquire(timeout=wait):
             self._ended.release()
         if self._closed:

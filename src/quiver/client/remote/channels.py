@@ -39,15 +39,23 @@ class ThreadChannels:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make = make
         self.channel: Any = make()
-        self._within: Any = None
+        self._within: ThreadChannels | None = None
+        self._closed = False
 
     def current(self) -> Channel:
         channel: Channel = self.channel
         if self.channel.is_interrupted():
-            if self._within is None:
-                self._within = self._make()
-            channel = self._within
+            return self._of_handlers().current()
         return channel
+
+    def _of_handlers(self) -> "ThreadChannels":
+        if self._within is None:
+            within = ThreadChannels(self._make)
+            if self._within is None:  # or another handler was here meanwhile
+                self._within = within
+        if self._closed:
+            self._within.close()
+        return self._within
 
     def apart(self) -> "ThreadChannels":
         return ThreadChannels(self._make)
@@ -58,6 +66,7 @@ class ThreadChannels:
             self._within.forget()
 
     def close(self) -> None:
+        self._closed = True
         self.channel.close()
         if self._within is not None:
             self._within.close()

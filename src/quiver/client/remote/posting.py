@@ -14,8 +14,9 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
-from threading import Lock, RLock, Thread
+from threading import Lock, RLock, Thread, get_ident
 from typing import Any, Final
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -25,6 +26,7 @@ from quiver.client.remote.address import Address
 from quiver.client.remote.blocking import finish, why
 from quiver.client.remote.calls import Call
 from quiver.client.remote.handshake import Busy, headers, no_http, problem_of
+from quiver.client.remote.late import Late, is_held, not_here
 from quiver.client.remote.session import Finish, NodeClock, Session, interrupted, unzipped
 from quiver.client.remote.sockets import demand_no_tls, hung_up, open_socket, shut
 from quiver.errors import InvalidRequest, Overloaded, ProtocolError, QueueClosed, QuiverError
@@ -45,23 +47,25 @@ class PostingChannel:
         self._closed = False
         self._at = 0  # the host that answered last
         self._idle: list[PostConnection] = []
-        self._making: dict[Call[Any], PostConnection | None] = {}
+        self._making: dict[Call[Any], Making] = {}
         self._begin()
 
     def forget(self) -> None:
         """In a process that was forked: connections are the parent's, and locks may be held for ever."""
-        for connection in (*self._idle, *self._making.values()):
+        made = [making.connection for making in self._making.values()]
+        for connection in (*self._idle, *made):
             if connection is not None:
                 connection.forget()
         self._begin()
 
     def _begin(self) -> None:
         self._lock = RLock()  # a signal handler may call, too; around these:
+        self._late = Late(self._lock)
         self._open: WeakSet[Call[Any]] = WeakSet()  # whoever takes a call out tells it its end
         self._settles: deque[Call[Any]] = deque()  # of them, if not made yet
-        self._making = {}  # and over which connection
+        self._making = {}  # by whom
         self._idle = []
-        self._settling = Lock()  # around these, one after the other
+        self._settling = RLock()  # around these, one after the other
         self._crews = {
             False: PostingCrew(self.wait, limits.POSTING_THREADS_MAX),
             True: PostingCrew(self.wait, limits.WIRE_WAITING_MAX),  # for what waits for messages
@@ -73,14 +77,17 @@ class PostingChannel:
 
     def start(self, call: Call[Any]) -> None:
         """Ask, when somebody waits."""
-        with self._lock:
-            if self._closed:
-                raise QueueClosed("the queue is closed; connect again")
-            if call.request.wait_ms:
-                self._demand_room()
-            self._open.add(call)
-            if _settles(call):
-                self._settles.append(call)
+        try:
+            with self._lock:
+                if self._closed:
+                    raise QueueClosed("the queue is closed; connect again")
+                if call.request.wait_ms:
+                    self._demand_room()
+                self._open.add(call)
+                if _settles(call):
+                    self._settles.append(call)
+        finally:
+            self._catch_up()
 
     def _demand_room(self) -> None:
         if sum(call.request.wait_ms > 0 for call in self._open) >= limits.WIRE_WAITING_MAX:
@@ -94,26 +101,37 @@ class PostingChannel:
 
         It may take longer than somebody has: then a thread of ours makes it.
         """
-        if seconds is not None:
-            if call not in self._making:
-                self.watch(call)
-            call.sleep(seconds)
-            return
-        with self._settling:
-            for _ in range(len(self._settles)):
-                with self._lock:
-                    first = self._settles.popleft() if self._settles and not call.done else None
-                if first is not None:
-                    self._make(first)
-            if _settles(call):
-                self._make(call)
-        self._make(call)
+        if self._late.inside and not call.done:
+            if seconds is None:
+                raise not_here()
+            return  # nothing comes of it before the thread goes on
+        try:
+            if seconds is not None:
+                if call not in self._making:
+                    self._watch(call)
+                    self._catch_up()
+                call.sleep(seconds)
+                return
+            with self._settling:
+                for _ in range(len(self._settles)):
+                    self._settle_first(call)
+            self._make(call)
+        finally:
+            self._catch_up()
+
+    def _settle_first(self, call: Call[Any]) -> None:
+        """Make the first of what settles, unless this call has no need of it any more."""
+        with self._lock:
+            first = self._settles[0] if self._settles and not call.done else None
+        if first is not None:
+            self._make(first)
+            with self._lock:
+                if first in self._settles:
+                    self._settles.remove(first)
 
     def watch(self, call: Call[Any]) -> None:
         """Make it in a thread of our own."""
-        with self._lock:
-            if not self._closed and not call.done:
-                self._crews[call.request.wait_ms > 0].do(call)
+        self._do(partial(self._watch, call))
 
     def nudge(self, call: Call[Any]) -> None:
         """Let go of a thread that sleeps until the call is made; one that makes it goes on."""
@@ -121,32 +139,66 @@ class PostingChannel:
 
     def cancel(self, call: Call[Any]) -> None:
         """Its answer is not wanted; what it leases nevertheless is given back."""
+        self._do(partial(self._cancel, call))
+
+    def is_interrupted(self) -> bool:
+        """Whether this thread is in the middle of what it does for all: then a signal handler asks, who
+        would wait here for himself. Other calls do not matter: each has a connection of its own."""
+        return self._late.inside or is_held(self._settling)
+
+    def close(self) -> None:
+        """End what is under way."""
+        self._do(self._close)
+
+    def open(self, call: Call[Any], seconds: float) -> None:
+        """The first call, for whose answer a host has so long."""
+        self.start(call)
+        self._make(call, seconds)
+        call.get()
+
+    # -- what a signal handler may leave to the thread that it has interrupted ---------------------------
+
+    def _do(self, work: Callable[[], None]) -> None:
+        """Do it now; or, if this thread is inside the lock already, when it has let go of that."""
+        if self._late.inside:
+            self._late.leave(work)
+            return
+        try:
+            work()
+        finally:
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """Do what was left; whoever is about to wait does this before."""
+        while self._late.works:
+            self._late.do()
+
+    def _watch(self, call: Call[Any]) -> None:
+        with self._lock:
+            if not self._closed and not call.done:
+                self._crews[call.request.wait_ms > 0].do(call)
+
+    def _cancel(self, call: Call[Any]) -> None:
         with self._lock:
             if call not in self._open:
                 return  # its answer is just being told
             self._open.discard(call)
             if call in self._settles:
                 self._settles.remove(call)
-            connection = self._making.get(call)
-            if connection is not None:
-                connection.end()
+            making = self._making.get(call)
+            if making is not None:
+                making.end()
         call.failed(QueueClosed("this call was given up"))
 
-    def is_interrupted(self) -> bool:
-        """It does not matter: each call has a connection of its own."""
-        return False
-
-    def close(self) -> None:
-        """End what is under way."""
+    def _close(self) -> None:
         with self._lock:
             if self._closed:
                 return
             self._closed = True
             calls, self._open = list(self._open), WeakSet()
             self._settles.clear()
-            for connection in self._making.values():
-                if connection is not None:
-                    connection.end()
+            for making in self._making.values():
+                making.end()
             idle, self._idle = self._idle, []
             self._ended.release()
             for crew in self._crews.values():
@@ -156,25 +208,34 @@ class PostingChannel:
         for call in calls:
             call.failed(interrupted(call))
 
-    def open(self, call: Call[Any], seconds: float) -> None:
-        """The first call, for whose answer a host has so long."""
-        self.start(call)
-        self._make(call, seconds)
-        call.get()
-
     # -- one call ----------------------------------------------------------------------------------
 
     def _make(self, call: Call[Any], seconds: float | None = None) -> None:
         """Post until there is an answer, or a reason why there will be none."""
+        mine = Making()
+        try:
+            with self._lock:
+                making = mine if call.done else self._making.setdefault(call, mine)
+            if making is mine:
+                self._go_on(call, seconds)
+            elif making.thread == mine.thread:  # which a signal handler has interrupted
+                raise not_here()
+            else:
+                while not call.done:
+                    call.sleep()
+        finally:
+            try:
+                self._made(call, mine)
+            finally:  # an interrupt came between
+                self._made(call, mine)
+
+    def _made(self, call: Call[Any], mine: "Making") -> None:
         with self._lock:
-            if call.done:
-                return
-            made = call in self._making
-            if not made:
-                self._making[call] = None
-        if made:  # by another thread
-            while not call.done:
-                call.sleep()
+            if self._making.get(call) is mine:
+                del self._making[call]
+
+    def _go_on(self, call: Call[Any], seconds: float | None) -> None:
+        if call.done:
             return
         session = Session(self._address, self._clock, self._at)
         session.add(call)
@@ -183,19 +244,14 @@ class PostingChannel:
                 self._attempt(session, call, seconds)
         except BaseException:  # Ctrl-C: it may be the call of another thread, which goes on with it
             self._tell(call, lambda: session.broke("interrupted", time.monotonic()))
-            with self._lock:
-                if call in self._open and _settles(call):
-                    self._settles.appendleft(call)
             raise
-        finally:
-            with self._lock:
-                self._making.pop(call, None)
 
     def _attempt(self, session: Session, call: Call[Any], seconds: float | None) -> None:
         """One attempt, when it is time for it."""
         now = time.monotonic()
         pause = max(session.retry_at - now, session.due(now))
         if pause > 0:
+            self._catch_up()
             if self._ended.acquire(timeout=min(pause, limits.BACKOFF_SECONDS_MAX)):
                 self._ended.release()
             return
@@ -204,7 +260,7 @@ class PostingChannel:
         host = session.host
         try:
             connection = self._connection(host, seconds)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # or what is no name of a host
             self._failed(session, call, host, error)
             return
         except QuiverError as error:
@@ -259,14 +315,19 @@ class PostingChannel:
         self, call: Call[Any], tell: Callable[[], list[Finish]], taking: Session | None = None
     ) -> None:
         """Finish the call, if that is what follows, and somebody else has not done so."""
-        with self._lock:
-            wanted = call in self._open
-            if not wanted and taking is not None:
-                taking.cancel(call)  # so that what it has got is given back
-            finished = tell() if wanted or taking is not None else []
-            if wanted and finished:
-                self._open.discard(call)
-        finish(finished)
+        finished: list[Finish] = []
+        try:
+            with self._lock:
+                wanted = call in self._open
+                if not wanted and taking is not None:
+                    taking.cancel(call)  # so that what it has got is given back
+                finished = tell() if wanted or taking is not None else []
+                if wanted and finished:
+                    self._open.discard(call)
+            finish(finished)
+        except BaseException:  # Ctrl-C: nobody else would tell it
+            finish(finished)
+            raise
 
     def _failed(self, session: Session, call: Call[Any], host: str, error: Exception) -> None:
         """There was no connection, so nothing can have arrived."""
@@ -311,15 +372,19 @@ class PostingChannel:
             if not known[-1].hung_up:
                 return known[-1]
             known[-1].close()
+        self._catch_up()
         return PostConnection(
             host, self._tls, limits.CONNECT_SECONDS_MAX if seconds is None else seconds
         )
 
     def _making_over(self, call: Call[Any], connection: "PostConnection | None") -> None:
         with self._lock:
-            self._making[call] = connection
-            if connection is not None and call not in self._open:
-                connection.end()
+            making = self._making.get(call)
+            if making is not None:
+                making.connection = connection
+                if call not in self._open:
+                    making.end()
+        self._catch_up()
 
     def _give_back(self, connection: "PostConnection") -> None:
         with self._lock:
@@ -327,6 +392,21 @@ class PostingChannel:
                 self._idle.append(connection)
                 return
         connection.close()
+
+
+class Making:
+    """Which thread makes a call, and over which connection."""
+
+    __slots__ = ("connection", "thread")
+
+    def __init__(self) -> None:
+        self.thread = get_ident()
+        self.connection: PostConnection | None = None
+
+    def end(self) -> None:
+        """Break the connection; the thread wakes up."""
+        if self.connection is not None:
+            self.connection.end()
 
 
 class PostConnection:
