@@ -160,6 +160,14 @@ def test_after_closing_an_ack_waits(queue, alone):
     assert lag(queue) == 0
 
 
+@pytest.mark.parametrize("prefetch", [0, 10])
+def test_after_its_queue_was_closed_nothing_is_waited_for(queue, prefetch):
+    inbox = consumer(queue, prefetch=prefetch)
+    queue.close()
+    with pytest.raises(quiver.QueueClosed):
+        inbox.get(wait=PATIENCE_SECONDS)
+
+
 def test_at_most_once_there_is_nothing_to_ack(queue, alone):
     queue.create_group("t", "g", guarantee="at-most-once")
     queue.send("t", "0")

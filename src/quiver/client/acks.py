@@ -96,8 +96,13 @@ class Acks(Generic[L]):
             self._batches.append(AckBatch())
         self.due_at = inf
         self._room = self._most
-        found = tuple(self._batches)  # at once: a signal handler may change them in the middle
-        return [one for one in found if one.items and (one.course is None or one.lost)]
+        found = [one for one in tuple(self._batches) if one.items]
+        unsent = [one for one in found if one.course is None or one.lost]
+        again = [one for one in unsent if one.doubtful]
+        for one in again[1:]:  # together: after a while without a node there may be many
+            again[0].items += one.items
+            self._discard(one)
+        return [one for one in unsent if one not in again[1:]]
 
     def failed(self, batch: AckBatch[L]) -> None:
         """Whether these were done is not known: they are to be sent again."""
@@ -115,6 +120,9 @@ class Acks(Generic[L]):
         if wrong:
             self.refused += wrong
             self._total += len(batch.items)
+        self._discard(batch)
+
+    def _discard(self, batch: AckBatch[L]) -> None:
         with suppress(ValueError):  # a signal handler was faster
             self._batches.remove(batch)
 

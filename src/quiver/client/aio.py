@@ -98,6 +98,7 @@ class AsyncQueue(AsyncVerbs):
         self._opened: Flows | None = None
         self._close: Callable[[], None] = lambda: None
         self._keeper: AsyncKeeper | None = None
+        self._producers: WeakSet[AsyncProducer] = WeakSet()
         self._consumers: WeakSet[AsyncConsumer] = WeakSet()
 
     if not TYPE_CHECKING:  # type checkers refuse the await by themselves
@@ -141,14 +142,17 @@ class AsyncQueue(AsyncVerbs):
         return f"<AsyncQueue {'not open' if self._opened is None else self._opened.place}>"
 
     async def aclose(self) -> None:
-        """Close its consumers, finish what was started, and let go of the directory."""
+        """Close its producers and consumers, finish what was started, and let go of the directory."""
         async with AsyncExitStack() as last:
             last.push_async_callback(asyncio.to_thread, self._close)
             if self._keeper is not None:
                 last.push_async_callback(self._keeper.aclose)
-            for consumer in list(self._consumers):
-                if not consumer._closed:
-                    last.push_async_callback(consumer.aclose)
+            for consumer in self._consumers:
+                consumer.belongs_to_closed()
+            made: list[AsyncProducer | AsyncConsumer] = [*self._producers, *self._consumers]
+            for one in made:
+                if not one._closed:
+                    last.push_async_callback(one.aclose)
 
     async def __aexit__(
         self,
@@ -173,7 +177,9 @@ class AsyncQueue(AsyncVerbs):
         It is opened by `async with`.
         """
         flow = open_outbox(self._flows, topic, max_messages, max_bytes, durability, name)
-        return AsyncProducer(flow, milliseconds(linger, "linger", max_seconds=60) / 1000)
+        producer = AsyncProducer(flow, milliseconds(linger, "linger", max_seconds=60) / 1000)
+        self._producers.add(producer)
+        return producer
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -430,10 +436,12 @@ class AsyncConsumer:
         self._stock.owner.demand()
         seconds = None if wait is None else milliseconds(wait, "wait") / 1000
         if not self._stock.ahead:
+            self._consuming.demand_queue()
             return await self._receive(seconds)
         delivery = self._take()
         if delivery is not None:
             return delivery
+        self._consuming.demand_queue()
         self._waiting += 1
         try:
             async with asyncio.timeout(seconds), self._changed:
@@ -473,6 +481,10 @@ class AsyncConsumer:
     def _tell_refused(self) -> None:
         if refusal := self._stock.acks.refusal():
             raise refusal
+
+    def belongs_to_closed(self) -> None:
+        """Its queue is about to be closed: who asks for more afterwards is told."""
+        self._consuming.queue_closed = True
 
     async def _receive(self, seconds: float | None) -> AsyncDelivery | None:
         """The next message, which is asked for now."""

@@ -50,6 +50,7 @@ class Consuming(Generic[L]):
         self.lock = RLock()  # taken as it is: a condition can be interrupted half way
         self.stock = stock
         self._queue = flows  # whose consumer it is
+        self.queue_closed = False
         self._make, self._settle = make, settle
         self._topic, self._group, self._name = wish
         self._own = self._flows = flows
@@ -65,6 +66,11 @@ class Consuming(Generic[L]):
         self._own = self._flows = self._queue
         if own is not self._queue:
             own.broker.close()
+
+    def demand_queue(self) -> None:
+        """Refuse to look for messages when the queue is closed, and none will ever come."""
+        if self.queue_closed:
+            raise QueueClosed("the queue is closed; connect again")
 
     def settle(self, action: Action, items: Any, **options: Any) -> Flow[None]:
         """Settle what somebody has taken, after what was acked before."""
@@ -132,12 +138,18 @@ class Consuming(Generic[L]):
 
     def note_acks(self) -> list[Ticket[Any]]:
         """See what was answered; what is still waited for. An error if it is not known what was done."""
+        errors = []
         with self.lock:
             for batch in self.stock.acks.sent:
-                if batch.lost:
-                    self._send(batch)
-                else:
-                    self._note(batch)
+                try:
+                    if batch.lost:
+                        self._send(batch)
+                    else:
+                        self._note(batch)
+                except Exception as error:  # noqa: BLE001  # raised below: others have failed likewise
+                    errors.append(error)
+            if errors:
+                raise errors[0]
             courses = [batch.course for batch in self.stock.acks.sent]
             tickets = [course.ticket for course in courses if course is not None]
         return [ticket for ticket in tickets if ticket is not None]
@@ -169,6 +181,8 @@ class Consuming(Generic[L]):
 
     def flush(self) -> Flow[None]:
         """Send what was collected, and wait until all that was sent is answered."""
+        with suppress(QuiverError):  # of attempts before: these are sent again
+            self.note_acks()
         self.send_acks()
         yield from self._answered()
 

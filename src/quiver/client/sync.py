@@ -30,7 +30,7 @@ from quiver.client.scanning import Scan
 from quiver.client.steps import Course, Flow, Stopped
 from quiver.client.stock import GIVEN_UP, Ask, PrefetchBuffer, Rest
 from quiver.client.sync_verbs import Verbs
-from quiver.client.threads import run
+from quiver.client.threads import is_held, run
 from quiver.errors import QueueClosed, QuiverError
 from quiver.model.replies import Durability
 from quiver.model.units import Duration, milliseconds
@@ -103,21 +103,6 @@ class ThreadRunner:
         return ticket.get()
 
 
-def holds(lock: RLock) -> bool:
-    """Whether this thread has the lock: then a signal handler asks, in the middle of what needs it."""
-    try:
-        Condition(lock).notify_all()
-    except RuntimeError:
-        return False
-    return True
-
-
-def join(thread: Thread, lock: RLock) -> None:
-    """Wait for a thread to end, unless it may need a lock that it cannot have before this returns."""
-    if not holds(lock):
-        thread.join()
-
-
 def _wake(waiting: Any) -> None:
     with suppress(RuntimeError):  # it was done already
         waiting.release()
@@ -130,6 +115,7 @@ class Queue(Verbs):
         self._opened = flows
         self._close = close
         self._keeper: Keeper | None = None
+        self._producers: WeakSet[Producer] = WeakSet()
         self._consumers: WeakSet[Consumer] = WeakSet()
 
     def __reduce__(self) -> NoReturn:
@@ -143,13 +129,15 @@ class Queue(Verbs):
         return self._opened
 
     def close(self) -> None:
-        """Close its consumers, finish what was started, and let go of the directory."""
+        """Close its producers and consumers, finish what was started, and let go of the directory."""
         with ExitStack() as last:
             last.callback(self._close)
             if self._keeper is not None:
                 last.callback(self._keeper.close)
-            for consumer in self._consumers & _OPEN:
-                last.callback(consumer.close)
+            for consumer in self._consumers:
+                consumer.belongs_to_closed()
+            for one in (self._producers | self._consumers) & _OPEN:
+                last.callback(one.close)
 
     def __enter__(self) -> Self:
         return self
@@ -188,7 +176,9 @@ class Queue(Verbs):
         """
         seconds = milliseconds(linger, "linger", max_seconds=60) / 1000
         outbox = run(open_outbox(self._flows, topic, max_messages, max_bytes, durability, name))
-        return Producer(outbox, seconds)
+        producer = Producer(outbox, seconds)
+        self._producers.add(producer)
+        return producer
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -336,6 +326,7 @@ class Producer:
         outbox.begins = self._begins
         self._thread = Thread(target=self._flush_when_due, name="quiver-producer", daemon=True)
         self._thread.start()
+        _OPEN.add(self)
 
     def __repr__(self) -> str:
         return f"<Producer {self._outbox}>"
@@ -377,16 +368,23 @@ class Producer:
         with self._lock:
             if self._closed:
                 raise QueueClosed("the producer is closed; open another")
-            # First taken over, whatever is then reported.
-            if self._outbox.add(body, key, headers, priority, delay, ttl, dedup_id):
-                self._wait(all_of_them=False)
+            try:
+                # First taken over, whatever is then reported.
+                if self._outbox.add(body, key, headers, priority, delay, ttl, dedup_id):
+                    self._wait(all_of_them=False)
+            finally:
+                if self._closed:  # by a signal handler, meanwhile
+                    self._finish()
 
     def flush(self) -> None:
         """Return when everything sent so far is stored."""
         self._owner.demand()
         with self._lock:
-            self._outbox.submit()
-            self._wait(all_of_them=True)
+            self._finish()
+
+    def _finish(self) -> None:
+        self._outbox.submit()
+        self._wait(all_of_them=True)
 
     def _wait(self, *, all_of_them: bool) -> None:
         while True:
@@ -417,17 +415,26 @@ class Producer:
             self._bell.acquire(timeout=seconds)
 
     def close(self) -> None:
-        """Flush and end; in a forked process there is nothing to end."""
+        """Flush and end; in a forked process there is nothing to end.
+
+        A signal handler that comes in the middle of a `send` leaves the flush to that, or to the end of
+        the program.
+        """
         if self._owner.gone:
+            return
+        self._closed = True  # from here on nothing is taken
+        _wake(self._bell)
+        if is_held(self._lock):
             return
         try:
             with self._lock:
-                self._closed = True  # from here on nothing is taken
-                _wake(self._bell)
-                self._outbox.submit()
-                self._wait(all_of_them=True)
+                self._finish()
+        except QuiverError:
+            _OPEN.discard(self)
+            raise
         finally:
-            join(self._thread, self._lock)
+            self._thread.join()
+        _OPEN.discard(self)
 
     def __enter__(self) -> Self:
         return self
@@ -504,8 +511,10 @@ class Keeper:
             self._changed.notify_all()
             thread = self._thread
         self._runner.stop()
-        if thread is not None:
-            join(thread, self._lock)
+        if thread is not None and not is_held(
+            self._lock
+        ):  # else a handler's, which it would wait for
+            thread.join()
         self._kept = Kept()  # deliveries keep their queue, and the collector does not see how
 
 
@@ -565,13 +574,15 @@ class Consumer:
         """The next message; None if none came within `wait` (None: for ever) or it was closed.
 
         Args:
-            wait: How long to wait; None for as long as it takes.
+            wait: How long to wait; None for as long as it takes. None may come of it because the node is
+                away, too: see `give_up_after`.
         """
         until = inf if wait is None else time.monotonic() + milliseconds(wait, "wait") / 1000
         stock = self._stock
         if stock.owner.gone:
             stock.owner.demand()
         if not stock.ahead:
+            self._consuming.demand_queue()
             return self._receive(until)
         with self._lock:
             if not stock.acks.refused:
@@ -580,6 +591,7 @@ class Consumer:
                     if self._turn is None and stock.has_work and not self._driver:
                         self._look_ahead()
                     return delivery
+        self._consuming.demand_queue()
         return self._wait_for_one(until)
 
     def __iter__(self) -> Self:
@@ -607,6 +619,10 @@ class Consumer:
             refusal = self._stock.acks.refusal()
         if refusal is not None:
             raise refusal
+
+    def belongs_to_closed(self) -> None:
+        """Its queue is about to be closed: who asks for more afterwards is told."""
+        self._consuming.queue_closed = True
 
     # -- one at a time -----------------------------------------------------------------------------
 
@@ -865,7 +881,7 @@ class Consumer:
 
     def _is_inside(self) -> bool:
         """Whether this is a signal handler, in the middle of something that this thread does here."""
-        return holds(self._lock) or self._driver == get_ident()
+        return is_held(self._lock) or self._driver == get_ident()
 
     def _end_turn(self) -> None:
         """End what somebody has left, or is in the middle of: a thread that hangs, or has this handler."""
@@ -907,14 +923,14 @@ class ConsumerTurn:
         self.course = Course(consuming.do(self.step, self.asked))
 
 
-_OPEN: WeakSet[Consumer] = WeakSet()
+_OPEN: WeakSet[Producer | Consumer] = WeakSet()
 
 
 @atexit.register
 def _exiting() -> None:
-    """A program may end without `close`: acks are stored, and what it has not taken is given back."""
-    for consumer in list(_OPEN):
+    """A program may end without `close`: what was sent or acked is stored, what waits is given back."""
+    for one in list(_OPEN):
         try:
-            consumer.close()
+            one.close()
         except Exception as error:  # noqa: BLE001  # those of others are to be stored as well
-            LOGGER.warning("%r could not store its acks at the end: %s", consumer, error)
+            LOGGER.warning("%r could not store all it had at the end: %s", one, error)

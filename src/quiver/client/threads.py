@@ -1,4 +1,4 @@
-"""Drives flows in the caller's thread."""
+"""Drives flows in the caller's thread, in whose midst a signal handler may ask for more."""
 
 import time
 from collections.abc import Callable
@@ -8,6 +8,12 @@ from quiver.client.steps import Flow, Pause, Work
 from quiver.node.tickets import Ticket
 
 T = TypeVar("T")
+
+
+def is_held(lock: Any) -> bool:
+    """Whether this thread has the lock, which it may take twice: then it is a signal handler that asks."""
+    held: bool = lock._is_owned()  # what `threading.Condition` asks of it, too
+    return held
 
 
 def run(flow: Flow[T], wait: Callable[[Ticket[Any]], Any] = Ticket.wait) -> T:

@@ -151,11 +151,24 @@ def _this_process() -> bytes:
 
 def _in_use(directory: Path, descriptor: int) -> str:
     """What to tell somebody who comes second."""
+    if _is_ours(descriptor):
+        return (
+            f"{directory} is open in this process already (see quiver.connect). Use that queue, from any "
+            "thread, or close it before."
+        )
     return (
         f"{directory} is in use by {_owner(descriptor)}. One process owns a directory at a time: close "
         "it there, or, if that is a node (quiver serve), use its address, such as "
         "quiver://127.0.0.1:7070."
     )
+
+
+def _is_ours(descriptor: int) -> bool:
+    try:
+        owner = json.loads(os.pread(descriptor, _OWNER_BYTES_MAX, 0))
+        return bool(owner["pid"] == os.getpid() and owner["host"] == socket.gethostname())
+    except (ValueError, KeyError, TypeError):  # it is just about to write it
+        return False
 
 
 def _owner(descriptor: int) -> str:

@@ -134,6 +134,65 @@ def test_so_does_one_of_an_event_loop(url: str):
     assert not rest_of(url)
 
 
+@pytest.mark.parametrize("how", ["the queue is closed", "the program ends"])
+def test_a_producer_that_nobody_closes_sends_what_it_has(url: str, how: str):
+    with filled(url, 1):
+        pass
+    program = """
+import sys, quiver
+how, url = sys.argv[1:]
+queue = quiver.connect(url)
+out = queue.producer("t", linger=60)
+for at in range(10):
+    out.send(str(at))
+if how == "the queue is closed":
+    queue.close()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, how, url],
+        capture_output=True, timeout=PATIENCE_SECONDS, check=False, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(rest_of(url)) == 11
+
+
+def test_a_producer_that_a_handler_closes_sends_what_it_has(url: str):
+    with filled(url, 1):
+        pass
+    program = """
+import signal, sys, quiver
+queue = quiver.connect(sys.argv[1])
+out = queue.producer("t", linger=0.0005)
+sent = 0
+
+def stop(*_):
+    out.close()
+
+signal.signal(signal.SIGALRM, stop)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+try:
+    while sent < 1_000_000:
+        out.send("x", key="k")
+        sent += 1
+except quiver.QueueClosed:
+    pass
+out.close()
+print(sent, queue.stats("t").depth - 1)
+"""
+    for _ in range(5):
+        done = subprocess.run(
+            [sys.executable, "-c", program, url],
+            capture_output=True, timeout=PATIENCE_SECONDS, check=False, text=True,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, "")
+        sent, stored = map(int, done.stdout.split())
+        assert stored in (sent, sent + 1)  # the one that was interrupted
+        with quiver.connect(url) as queue:
+            queue.purge("t")
+            queue.send("t", "0")
+    rest_of(url)
+
+
 def test_a_program_that_is_killed_loses_nothing(url: str):
     """What it acked last comes again, and no more than it may have collected and sent."""
     with filled(url):
@@ -252,6 +311,29 @@ def test_what_was_acked_while_the_node_was_away_is_stored_when_it_is_back(
             node.restart()
             until(lambda: queue.groups("t")["g"].lag == 0)
             inbox.flush()
+
+
+def test_acks_that_failed_one_by_one_go_together_when_the_node_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """No flush tells errors of attempts before it."""
+    monkeypatch.setattr(limits, "BACKOFF_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(limits, "CONSUMER_PATIENCE_SECONDS", 0.2)
+    with start_node(tmp_path) as node:
+        url = f"quiver://127.0.0.1:{node.port}"
+        with filled(url, 10) as queue, queue.consumer(
+            "t", "g", lease=600, acks="background"
+        ) as inbox:  # fmt: skip
+            got = [inbox.get(wait=PATIENCE_SECONDS) for _ in range(10)]
+            node.kill()
+            for at, one in enumerate(got):
+                assert one is not None
+                one.ack()
+                until(lambda at=at: inbox._outage._failures > at)  # type: ignore[misc]
+            node.restart()
+            inbox.flush()
+            assert queue.groups("t")["g"].lag == 0
+            assert len(inbox._stock.acks.sent) == 0
 
 
 def test_so_it_is_in_an_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

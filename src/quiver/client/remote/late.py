@@ -8,6 +8,7 @@ thread, when it has let go of the lock and before it waits for anything.
 from collections.abc import Callable
 from typing import Any
 
+from quiver.client.threads import is_held
 from quiver.errors import UnavailableError
 
 
@@ -38,12 +39,6 @@ class Late:
                 self.works.pop(work, None)
                 raise
             self.works.pop(work, None)
-
-
-def is_held(lock: Any) -> bool:
-    """Whether this thread has taken the lock."""
-    held: bool = lock._is_owned()  # what `threading.Condition` asks of it, too
-    return held
 
 
 def not_here() -> UnavailableError:

@@ -26,9 +26,10 @@ from quiver.client.remote.address import Address
 from quiver.client.remote.blocking import finish, why
 from quiver.client.remote.calls import Call
 from quiver.client.remote.handshake import Busy, headers, no_http, problem_of
-from quiver.client.remote.late import Late, is_held, not_here
+from quiver.client.remote.late import Late, not_here
 from quiver.client.remote.session import Finish, NodeClock, Session, interrupted, unzipped
 from quiver.client.remote.sockets import demand_no_tls, hung_up, open_socket, shut
+from quiver.client.threads import is_held
 from quiver.errors import InvalidRequest, Overloaded, ProtocolError, QueueClosed, QuiverError
 from quiver.wire.frames import MEDIA_TYPE, PATH, Frame, FrameReader, Verb, pack
 from quiver.wire.problems import Trouble

@@ -7,6 +7,7 @@ from threading import Thread
 from typing import Any
 
 import msgspec
+import pytest
 
 from quiver.wire.frames import FrameReader, Verb, pack
 from quiver.wire.problems import Trouble
@@ -100,3 +101,15 @@ def scripted(serve: Serve) -> Iterator[Scripted]:
         yield node
     finally:
         node.close()
+
+
+def without_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names cannot be looked up, and that is told by an error that is none of the system's."""
+    connect = socket.create_connection
+
+    def look_up(address: tuple[str, int], *args: Any, **options: Any) -> socket.socket:
+        if address[0] != "127.0.0.1":
+            raise UnicodeError("no name")
+        return connect(address, *args, **options)
+
+    monkeypatch.setattr(socket, "create_connection", look_up)
