@@ -98,7 +98,6 @@ class AsyncQueue(AsyncVerbs):
         self._opened: Flows | None = None
         self._close: Callable[[], None] = lambda: None
         self._keeper: AsyncKeeper | None = None
-        self._producers: WeakSet[AsyncProducer] = WeakSet()
         self._consumers: WeakSet[AsyncConsumer] = WeakSet()
 
     if not TYPE_CHECKING:  # type checkers refuse the await by themselves
@@ -142,17 +141,15 @@ class AsyncQueue(AsyncVerbs):
         return f"<AsyncQueue {'not open' if self._opened is None else self._opened.place}>"
 
     async def aclose(self) -> None:
-        """Close its producers and consumers, finish what was started, and let go of the directory."""
+        """Close its consumers, finish what was started, and let go of the directory."""
         async with AsyncExitStack() as last:
             last.push_async_callback(asyncio.to_thread, self._close)
             if self._keeper is not None:
                 last.push_async_callback(self._keeper.aclose)
-            for consumer in self._consumers:
+            for consumer in list(self._consumers):
                 consumer.belongs_to_closed()
-            made: list[AsyncProducer | AsyncConsumer] = [*self._producers, *self._consumers]
-            for one in made:
-                if not one._closed:
-                    last.push_async_callback(one.aclose)
+                if not consumer._closed:
+                    last.push_async_callback(consumer.aclose)
 
     async def __aexit__(
         self,
@@ -177,9 +174,7 @@ class AsyncQueue(AsyncVerbs):
         It is opened by `async with`.
         """
         flow = open_outbox(self._flows, topic, max_messages, max_bytes, durability, name)
-        producer = AsyncProducer(flow, milliseconds(linger, "linger", max_seconds=60) / 1000)
-        self._producers.add(producer)
-        return producer
+        return AsyncProducer(flow, milliseconds(linger, "linger", max_seconds=60) / 1000)
 
     # -- receiving ---------------------------------------------------------------------------------
 

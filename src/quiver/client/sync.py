@@ -115,7 +115,6 @@ class Queue(Verbs):
         self._opened = flows
         self._close = close
         self._keeper: Keeper | None = None
-        self._producers: WeakSet[Producer] = WeakSet()
         self._consumers: WeakSet[Consumer] = WeakSet()
 
     def __reduce__(self) -> NoReturn:
@@ -129,15 +128,15 @@ class Queue(Verbs):
         return self._opened
 
     def close(self) -> None:
-        """Close its producers and consumers, finish what was started, and let go of the directory."""
+        """Close its consumers, finish what was started, and let go of the directory."""
         with ExitStack() as last:
             last.callback(self._close)
             if self._keeper is not None:
                 last.callback(self._keeper.close)
             for consumer in self._consumers:
                 consumer.belongs_to_closed()
-            for one in (self._producers | self._consumers) & _OPEN:
-                last.callback(one.close)
+            for consumer in self._consumers & _OPEN:
+                last.callback(consumer.close)
 
     def __enter__(self) -> Self:
         return self
@@ -176,9 +175,7 @@ class Queue(Verbs):
         """
         seconds = milliseconds(linger, "linger", max_seconds=60) / 1000
         outbox = run(open_outbox(self._flows, topic, max_messages, max_bytes, durability, name))
-        producer = Producer(outbox, seconds)
-        self._producers.add(producer)
-        return producer
+        return Producer(outbox, seconds)
 
     # -- receiving ---------------------------------------------------------------------------------
 

@@ -151,13 +151,9 @@ def _this_process() -> bytes:
 
 def _in_use(directory: Path, descriptor: int) -> str:
     """What to tell somebody who comes second."""
-    if _is_ours(descriptor):
-        return (
-            f"{directory} is open in this process already (see quiver.connect). Use that queue, from any "
-            "thread, or close it before."
-        )
+    this = ", which is this one: use the queue that it has open" if _is_ours(descriptor) else ""
     return (
-        f"{directory} is in use by {_owner(descriptor)}. One process owns a directory at a time: close "
+        f"{directory} is in use by {_owner(descriptor)}{this}. One process owns a directory at a time: close "
         "it there, or, if that is a node (quiver serve), use its address, such as "
         "quiver://127.0.0.1:7070."
     )
