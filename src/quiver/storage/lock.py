@@ -151,10 +151,10 @@ def _this_process() -> bytes:
 
 def _in_use(directory: Path, descriptor: int) -> str:
     """What to tell somebody who comes second."""
-    this = ", which is this one: use the queue that it has open" if _is_ours(descriptor) else ""
+    this = ", which is this one: use the queue that it has" if _is_ours(descriptor) else ""
     return (
-        f"{directory} is in use by {_owner(descriptor)}{this}. One process owns a directory at a time: close "
-        "it there, or, if that is a node (quiver serve), use its address, such as "
+        f"{directory} is in use by {_owner(descriptor)}{this}. One process owns a directory at a time: "
+        "close it there, or, if that is a node (quiver serve), use its address, such as "
         "quiver://127.0.0.1:7070."
     )
 
