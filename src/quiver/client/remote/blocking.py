@@ -346,6 +346,7 @@ class BlockingChannel:
         self._tell(turn)
 
     def _broke(self, wire: Wire, error: Exception, turn: Turn) -> None:
+        turn.doubtful = wire  # if this is interrupted, too, it is done again
         with self._lock:
             if self._wire is wire:
                 self._session.broke(why(error), time.monotonic(), turn.due)

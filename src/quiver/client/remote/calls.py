@@ -141,8 +141,10 @@ class Call(Ticket[T]):
         return not self.done and self._channel.is_interrupted()
 
     def _undo(self) -> None:
+        if self.error is not None:
+            return
         undo, self.request.undo = self.request.undo, None
-        if undo is not None and self.error is None:
+        if undo is not None:
             with suppress(QuiverError):  # leases end by themselves
                 undo(self.get())
 

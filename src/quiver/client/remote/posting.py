@@ -287,9 +287,11 @@ class PostingChannel:
         else:
             self._at = session.at
             self._give_back(connection)
+            due: list[Finish] = []
             try:
-                self._tell(call, lambda: session.take(frames, time.monotonic(), []), session)
+                self._tell(call, lambda: session.take(frames, time.monotonic(), due), session)
             except ProtocolError as error:
+                self._tell(call, lambda: due)  # by what came before that frame
                 self._broke(session, call, host, error)
         finally:
             self._making_over(call, None)

@@ -57,8 +57,8 @@ def over_frames() -> Iterator[tuple[str, list[int]]]:
 
 
 @contextmanager
-def over_posts() -> Iterator[tuple[str, list[int]]]:
-    """The same where no upgrade gets through."""
+def over_posts(behind: bytes = b"") -> Iterator[tuple[str, list[int]]]:
+    """The same where no upgrade gets through; something comes `behind` the answer to a send."""
     seen: list[int] = []
     over = threading.Event()
 
@@ -77,6 +77,7 @@ def over_posts() -> Iterator[tuple[str, list[int]]]:
                 return
             head = AnswerHead(NOW_MS, msgspec.Raw(encode(VALUES[Verb(frame.verb)])))
             body = pack(Verb.ANSWER, frame.id, encode(head))[0]
+            body += behind if frame.verb == Verb.SEND else b""
             with suppress(OSError):  # nobody waits for it any more
                 self.send_response(200)
                 self.send_header("content-type", MEDIA_TYPE)
@@ -376,6 +377,13 @@ def test_a_host_that_is_no_name_is_passed_over_by_posts(monkeypatch: pytest.Monk
             assert told.wait(SECONDS)
             with pytest.raises(Unreachable, match=r"bad\.host"):
                 ticket.wait()
+
+
+def test_an_answer_counts_whatever_comes_behind_it():
+    not_for_a_client = pack(Verb.SEND, 77, b"")[0]
+    with over_posts(not_for_a_client) as node, broker_of(node) as broker:
+        assert send(broker) is not None
+        assert node[1].count(Verb.SEND) == 1
 
 
 def test_what_is_called_back_may_wait_for_another_answer(frames):
