@@ -189,6 +189,43 @@ print(sent, queue.stats("t").depth - 1)
     rest_of(url)
 
 
+def test_a_handler_may_send_with_a_producer_of_its_own(url: str):
+    with filled(url, 1):
+        pass
+    program = """
+import signal, sys, quiver
+queue = quiver.connect(sys.argv[1])
+out, other = queue.producer("t"), queue.producer("t", max_messages=1)
+handled = 0
+
+def more(*_):
+    global handled
+    other.send("h")
+    handled += 1
+
+more()
+signal.signal(signal.SIGALRM, more)
+sent = 0
+while handled < 300:
+    signal.setitimer(signal.ITIMER_REAL, 0.0001 + handled * 0.000002)
+    out.send("x")
+    out.flush()
+    sent += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+out.close()
+other.close()
+print(sent + handled, queue.stats("t").depth - 1)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, url],
+        capture_output=True, timeout=PATIENCE_SECONDS, check=False, text=True,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    sent, stored = done.stdout.split()
+    assert sent == stored
+    rest_of(url)
+
+
 def test_a_program_that_is_killed_loses_nothing(url: str):
     """What it acked last comes again, and no more than it may have collected and sent."""
     with filled(url):

@@ -6,7 +6,7 @@ larger the requests. So a producer keeps its order, and its pace does not depend
 
 from collections import deque
 from collections.abc import Callable, Hashable
-from threading import Lock
+from threading import RLock
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -26,10 +26,10 @@ Send: TypeAlias = Callable[[pa.RecordBatch, ProducerStamp], Ticket[SentMany]]
 
 
 class ProducerLanes:
-    """The lanes of producers that are sending."""
+    """The lanes of producers that are sending. A signal handler may have one of its own."""
 
     def __init__(self) -> None:
-        self._lock = Lock()
+        self._lock = RLock()
         self._lanes: dict[Hashable, Lane] = {}
 
     def add(
@@ -37,11 +37,11 @@ class ProducerLanes:
     ) -> Ticket[SentMany]:
         """Send a batch in the lane of this key."""
         with self._lock:
-            lane = self._lanes.get(key)
-            if lane is None:
-                self._lanes = {key: lane for key, lane in self._lanes.items() if not lane.idle}
-                lane = self._lanes[key] = Lane(send)
-            return lane.add(batch, producer)
+            if key not in self._lanes:
+                for known, lane in list(self._lanes.items()):
+                    if lane.idle:
+                        self._lanes.pop(known, None)
+            return self._lanes.setdefault(key, Lane(send)).add(batch, producer)
 
 
 class Lane:
@@ -49,7 +49,7 @@ class Lane:
 
     def __init__(self, send: Send) -> None:
         self._send = send
-        self._lock = Lock()
+        self._lock = RLock()
         self._waiting: deque[Waiting] = deque()
         self._busy = False
 
