@@ -23,6 +23,8 @@ import socket, sys
 channel = socket.socket(fileno=int(sys.argv[1]))
 channel.sendall(bytes.fromhex(sys.argv[2]))
 channel.recv(1)
+if sys.argv[3] == "00":
+    sys.exit(127)
 channel.sendall(bytes.fromhex(sys.argv[3]))
 channel.recv(1 << 16)
 channel.recv(1)
@@ -80,3 +82,9 @@ def test_what_is_no_answer_is_the_end_of_its_process(answering: SqlProcess):
     with pytest.raises(quiver.QueryFailed, match="the node goes on"):
         answering.call("answer", 1_000)
     assert has_ended(answering.pid)
+
+
+@pytest.mark.parametrize("answering", [b"\0"], indirect=True, ids=["ended by the linker"])
+def test_a_process_that_got_no_memory_to_link_a_function_was_at_its_limit(answering: SqlProcess):
+    with pytest.raises(quiver.LimitExceeded, match="memory"):
+        answering.call("answer", 1_000)

@@ -30,6 +30,7 @@ from quiver.errors import (
 )
 from quiver.server.sql import frames
 
+NOT_LINKED: Final = 127  # so the system's linker ends a program for which it gets no memory
 SPILL: Final = "quiver-node-sql-"  # how directories for temporary files begin
 PAGE_BYTES: Final = os.sysconf("SC_PAGE_SIZE")
 KNOWN: Final[dict[str, type[QuiverError]]] = {
@@ -164,6 +165,8 @@ class SqlProcess:
                     f"the answer has more than {limits.SQL_REPLY_BYTES_MAX:,} bytes: select fewer "
                     "columns or rows, or export the topic"
                 )
+            case "" if code == NOT_LINKED:
+                return LimitExceeded(f"the query was ended: {too_much(limits.SQL_HEAP_BYTES_MAX)}")
             case "" if code == -signal.SIGKILL:
                 return LimitExceeded(
                     "the process of the query was killed from outside, by the system if its memory is "
