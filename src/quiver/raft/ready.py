@@ -1,0 +1,72 @@
+"""What a peer's driver is to do. It does it in the order of the fields, and one `Ready` after the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from quiver.raft.messages import Early, Entry, Late, Snapshot
+
+
+class Role(Enum):
+    """What a peer is at the moment; the chapter in `quiver.raft` says what moves it."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Vote:
+    """What a peer must never forget: the newest term it knows of, and whom it voted for in it."""
+
+    term: int = 0
+    peer: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """To be made durable. Handed back with `Raft.persisted`, it stands for all that were before it.
+
+    First the vote, then the log is cut behind entry `cut`, then entries are appended. `last_index`
+    and `last_term` are the end of the log then: a save whose end was overwritten since counts for
+    nothing (the entries are other ones).
+    """
+
+    vote: Vote
+    votes: bool  # whether the vote is another one than in the save before
+    cut: int | None
+    entries: tuple[Entry, ...]
+    last_index: int
+    last_term: int
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A reader may be answered when entry `index` is applied; None: not here, ask the leader again."""
+
+    token: int
+    index: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What has come up since the last one.
+
+    `save` is begun, and `before` may be sent meanwhile. `after` may be sent when this save and all
+    before it are durable, also if there is none in this one. Entries up to `commit` are committed:
+    they may be applied when they are durable here (a sole voter's may be earlier, see `Peer`).
+    """
+
+    save: Save | None
+    before: tuple[Early, ...]
+    after: tuple[Late, ...]
+    commit: int
+    reads: tuple[Read, ...]
+    install: Snapshot | None  # to be fetched and put in place; then `Raft.installed`
+    term: int
+    role: Role
+    leader: int | None
