@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import tempfile
 import threading
 import time
@@ -16,6 +17,12 @@ lengths.load_profile()
 
 GRACE_SECONDS = 2.0  # for threads that were told to stop and are on their way out
 DESCRIPTORS = Path("/proc/self/fd")  # Linux; elsewhere only threads are checked
+
+
+def pytest_configure() -> None:
+    """A shell starts what runs in the background with interrupts ignored, and children inherit that."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -136,7 +136,6 @@ def test_the_report_is_written(account, folder):
 
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGKILL])
 def test_no_process_is_left_when_the_demo_is_ended(tmp_path, ending):
-    usual = signal.signal(signal.SIGINT, signal.default_int_handler)  # it may be ignored here
     demo = subprocess.Popen(
         [*COMMAND, str(tmp_path)],
         stdout=subprocess.PIPE,
@@ -144,7 +143,6 @@ def test_no_process_is_left_when_the_demo_is_ended(tmp_path, ending):
         text=True,
         start_new_session=True,
     )
-    signal.signal(signal.SIGINT, usual)
     try:
         assert demo.stdout is not None
         while "worker processes" not in (line := demo.stdout.readline()):
