@@ -37,7 +37,7 @@ def test_threads_share_a_queue(world, queue):
         mine = [body for body in found if body.startswith(f"{who}-".encode())]
         assert mine == [f"{who}-{at}".encode() for at in range(50)]
     shard = world.door.shard
-    assert shard.ask(Inside(lambda _: shard._pending_bytes)).wait() == 0
+    assert shard.ask(Inside(lambda _: shard._submitted_bytes - shard._taken_bytes)).wait() == 0
 
 
 @pytest.mark.usefixtures("impatient_threads")

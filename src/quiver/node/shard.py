@@ -10,7 +10,7 @@ and its bounds, the thread, what happens when something fails, and what is done 
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
@@ -84,10 +84,14 @@ class Shard:
         self._engine = engine
         self._front = Front(engine)
         self._inbox: SimpleQueue[_Request] = SimpleQueue()
-        self._lock = RLock()  # a signal handler may submit, too; around these:
-        self._pending_bytes = 0  # of the inbox
+        # Around submitting. A signal handler may submit in the middle of it, and wait for the answer:
+        # so the thread of the shard never takes it.
+        self._lock = RLock()
+        self._submitted_bytes = 0
+        self._taken_bytes = 0  # and what of them has left the inbox
         self._closing = False
         self._failure: BaseException | None = None
+        self._ended = False  # what comes into the inbox now, nobody takes out
         self._batch_size = 1  # how many requests the last commit took
         self._taken: list[_Request] = []  # from the inbox, and not with the front yet
         self._snapshot_thread: Thread | None = None
@@ -210,7 +214,7 @@ class Shard:
             if self._closing:
                 raise QueueClosed("the queue is closed; connect again")
             if (
-                self._pending_bytes > limits.PENDING_BYTES_MAX
+                self._submitted_bytes - self._taken_bytes > limits.PENDING_BYTES_MAX
                 or self._inbox.qsize() >= limits.PENDING_REQUESTS_MAX
             ):
                 raise Overloaded(
@@ -218,8 +222,10 @@ class Shard:
                     f"{limits.PENDING_BYTES_MAX:,} bytes wait for the disk; send larger batches, "
                     "or retry after a moment"
                 )
-            self._pending_bytes += request.nbytes
+            self._submitted_bytes += request.nbytes
             self._inbox.put(request)
+        if self._ended:
+            self._fail_inbox()
 
     # -- the thread --------------------------------------------------------------------------------
 
@@ -230,16 +236,16 @@ class Shard:
                 self._taken = self._gather()
                 closing = self._serve()
         except BaseException as failure:  # noqa: BLE001  # whatever it was, no ticket may be forgotten
-            with self._lock:
-                self._failure = failure
+            self._failure = failure
         if self._snapshot_thread is not None:
             self._snapshot_thread.join()
         try:
             self._engine.close()
         except StorageFailed as failure:
-            with self._lock:
-                self._failure = self._failure or failure
-        self._fail_unanswered()
+            self._failure = self._failure or failure
+        self._ended = True
+        self._fail([*self._taken, *self._front.unanswered(), *self._seals, *self._sealing])
+        self._fail_inbox()
 
     def _gather(self) -> list[_Request]:
         """Wait for something to do, then take all that is there, up to one commit's worth.
@@ -261,8 +267,7 @@ class Shard:
                 requests.append(request)
                 nbytes += request.nbytes
         self._batch_size = len(requests)
-        with self._lock:
-            self._pending_bytes -= nbytes
+        self._taken_bytes += nbytes
         return requests
 
     def _seconds_until_due(self) -> float:
@@ -368,13 +373,15 @@ class Shard:
             else:
                 request.ticket.fail(problem)
 
-    def _fail_unanswered(self) -> None:
-        """Nothing will be served any more: tell each request that has no answer."""
-        requests: list[_Request] = [*self._taken, *self._front.unanswered()]
+    def _fail_inbox(self) -> None:
+        """Tell each request that nobody will take out of the inbox any more."""
         with suppress(Empty):
             while True:
-                requests.append(self._inbox.get_nowait())
-        for request in [*requests, *self._seals, *self._sealing]:
+                self._fail([self._inbox.get_nowait()])
+
+    def _fail(self, requests: Iterable[_Request]) -> None:
+        """Nothing is served any more: tell these requests, which have no answer."""
+        for request in requests:
             if isinstance(request, _RunHere | _Close) or request.ticket.done:
                 continue
             if self._failure is not None:
