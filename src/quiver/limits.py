@@ -1,6 +1,7 @@
 """Every bound of Quiver: its value, its unit in the name, and its reason.
 
 Nothing here is unbounded on purpose. Values that users meet are checked before anything is stored.
+Those of one section, "the level of the log", may not simply be changed: see there.
 """
 
 from typing import Final
@@ -18,21 +19,14 @@ HEADERS_BYTES_MAX: Final = (
     2 * MIB
 )  # names and values of one message together; SQS has 1 MiB, in base64
 DEDUP_ID_BYTES_MAX: Final = 256
-PRIORITY_MAX: Final = 9  # 0 is the default and the lowest
-REASON_CHARS_MAX: Final = 1_000  # longer reasons (tracebacks) are cut, never refused
 DURATION_SECONDS_MAX: Final = 100 * 366 * 86_400  # a century: any real delay, and no overflow
 LEASE_SECONDS_MAX: Final = 7 * 86_400  # a forgotten lease must end some day
 WAIT_SECONDS_MAX: Final = 3_600  # one long poll
-RESERVED_MS_MIN: Final = 200  # what a consumer has reserved is its own for so long; then one that
-# waits may take it over: longer than a begin takes, and too short for anybody to notice
-STOLEN_MS_MIN: Final = 1_000  # the same for what was taken over, so that two consumers do not take
-# it from each other all the time
 
 # -- batches ---------------------------------------------------------------------------------------
 BATCH_ROWS_MAX: Final = 1_000_000  # what one send may carry
 BATCH_BYTES_MAX: Final = 64 * MIB  # decompressed; also one log entry
 RECEIVE_MESSAGES_MAX: Final = 100_000  # what one receive may lease
-RECEIVE_BYTES_MAX: Final = 64 * MIB  # a receive stops early rather than fill the memory
 READ_MESSAGES_MAX: Final = 10_000  # one step of a replay
 REDRIVE_MESSAGES: Final = 1_000  # moved by one entry of the log
 ENCODED_BYTES_MAX: Final = 128 * MIB  # a stored batch, decompressed, with all that Arrow adds to it
@@ -43,6 +37,7 @@ KEY_HASHES_CACHED: Final = 16_384  # recent keys whose hash is remembered; at mo
 
 # -- questions in SQL ------------------------------------------------------------------------------
 PAGE_BYTES: Final = 16 * MIB  # one step of a scan, as far as the core knows how large messages are
+BROWSED_SLICES_MAX: Final = 2_000  # of a page that is read: 8 µs each, and everybody waits
 CHOOSE_SECONDS: Final = (
     2.0  # then a node that chooses messages for a client tells what it has found
 )
@@ -66,29 +61,38 @@ SQL_RESULT_BYTES_MAX: Final = 512 * MIB  # an answer is a table in memory
 
 # -- names -----------------------------------------------------------------------------------------
 NAME_CHARS_MAX: Final = 255
-TOPICS_MAX: Final = 10_000
 PARTITIONS_MAX: Final = 1_024  # per topic
+LABELS_BYTES_MAX: Final = 256 * KIB  # a topic's labels; SQS policies and tags are kept there
+BATCH_MAX: Final = 2**62  # an application's batches are numbered up to it
+STAGED_SECONDS_MAX: Final = 86_400  # how long staged messages wait to be published
+TRANSACTION_COMMANDS_MAX: Final = 1_000
+
+# -- the level of the log --------------------------------------------------------------------------
+# These decide what `apply` makes of an entry, so they belong to the log and not to the version that
+# runs (`model/levels`). Whoever changes one adds a level, and writes the old value down there.
+TOPICS_MAX: Final = 10_000
 GROUPS_MAX: Final = 1_000  # per topic
 MEMBERS_MAX: Final = 1_000  # per group
-LABELS_BYTES_MAX: Final = 256 * KIB  # a topic's labels; SQS policies and tags are kept there
 PRODUCERS_MAX: Final = 10_000  # named producers a topic remembers; the oldest idle one makes room
 APPLICATIONS_MAX: Final = (
     10_000  # whose last batch a topic remembers; the oldest idle one makes room
 )
-BATCH_MAX: Final = 2**62  # an application's batches are numbered up to it
-STAGED_SECONDS_MAX: Final = 86_400  # how long staged messages wait to be published
 DEDUP_IDS_MAX: Final = (
     1_000_000  # per topic; past it a send with an id is refused, never un-deduplicated
 )
-TRANSACTION_COMMANDS_MAX: Final = 1_000
-
-# -- the core's work at a time ---------------------------------------------------------------------
-MATURE_MAX: Final = 10_000  # delayed messages made ready by one receive
+PRIORITY_MAX: Final = 9  # 0 is the default and the lowest
+REASON_CHARS_MAX: Final = 1_000  # longer reasons (tracebacks) are cut, never refused
+RECEIVE_BYTES_MAX: Final = 64 * MIB  # a receive stops early rather than fill the memory
+RESERVED_MS_MIN: Final = 200  # what a consumer has reserved is its own for so long; then one that
+# waits may take it over: longer than a begin takes, and too short for anybody to notice
+STOLEN_MS_MIN: Final = 1_000  # the same for what was taken over, so that two consumers do not take
+# it from each other all the time
 TOLD_SLICE_BYTES: Final = 72  # counted for the numbers of a slice, which are less when it is told
-TOLD_ORIGIN_BYTES: Final = 128  # the same for its origin, besides the texts in it;
-# both decide what a log replays to, so they stay as they are
+TOLD_ORIGIN_BYTES: Final = 128  # the same for its origin, besides the texts in it
+MATURE_MAX: Final = 10_000  # delayed messages made ready by one receive
 EXPIRE_MAX: Final = 10_000  # messages whose time to live is ended by one entry
-BROWSED_SLICES_MAX: Final = 2_000  # of a page that is read: 8 µs each, and everybody waits
+SWEEP_HOLE_MIN: Final = 64  # settled messages in the middle of others are cut out from so many on
+PEERS_BYTES_MAX: Final = 64 * KIB  # who shares the log; each snapshot has it
 
 # -- the node --------------------------------------------------------------------------------------
 PENDING_REQUESTS_MAX: Final = 100_000  # waiting for the log; past it callers get Overloaded
@@ -295,8 +299,6 @@ SEAL_WORK_SECONDS_MIN: Final = 0.000_3  # before a rest, which would cost as muc
 SEAL_REST_FACTOR: Final = 8  # a rest is so many times as long as the work before it
 SEAL_REST_SECONDS_MAX: Final = 0.1  # but no longer than this
 SEAL_CACHE_BYTES_MAX: Final = 16 * MIB  # decoded batches kept while they are sealed
-SWEEP_HOLE_MIN: Final = 64  # settled messages in the middle of others are cut out from so many on;
-# it decides what a log replays to, so it stays as it is
 WAL_FILES_OPEN_MAX: Final = 64  # old files kept open for readers; more are opened as needed
 
 # -- compaction ------------------------------------------------------------------------------------

@@ -24,6 +24,7 @@ from typing import Any
 
 import quiver
 from quiver import limits
+from quiver.model import levels
 from quiver.storage.wal import Wal
 
 BATCH = 10
@@ -39,7 +40,7 @@ def make_small(entries: int, file_bytes: int) -> None:
     limits.SEGMENTS_SMALL_MAX = 2  # type: ignore[misc]  # this process only
     limits.SEGMENT_GROUP_BYTES = 2_000  # type: ignore[misc]
     limits.SEAL_STEP_BYTES = 8_192  # type: ignore[misc]
-    limits.SWEEP_HOLE_MIN = 2  # type: ignore[misc]
+    levels.LEVELS = {levels.FIRST: levels.Bounds(sweep_hole_min=2)}  # type: ignore[misc]
     limits.SNAPSHOT_LOG_ENTRIES = entries  # type: ignore[misc]
     limits.SNAPSHOT_LOG_BYTES = 1 << 40  # type: ignore[misc]
     defaults: Any = Wal.open.__func__.__kwdefaults__  # type: ignore[attr-defined]

@@ -38,9 +38,11 @@ from quiver.model.commands import (
     Position,
     ProducerStamp,
     Purge,
+    Raise,
     Receive,
     Redrive,
     Seek,
+    SetPeers,
     Settle,
     Tick,
 )
@@ -445,6 +447,16 @@ class DeliveryMachine(RuleBasedStateMachine):
         if act == "back":
             self.world.now_ms = max(self.world.now_ms - 30, START_MS)
         self.do(Ask(Tick(act == "sweep")))
+
+    # -- a cluster ---------------------------------------------------------------------------------
+
+    @rule(level=st.sampled_from([1, 2, 2, 3]))
+    def rise(self, level: int) -> None:
+        self.do(Ask(Raise(level)))
+
+    @rule(peers=st.sampled_from([b"", b"a", b"a b"]))
+    def set_peers(self, peers: bytes) -> None:
+        self.do(Ask(SetPeers(peers)))
 
     # -- operators ---------------------------------------------------------------------------------
 

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from quiver import limits
 from quiver.batches.rows import Row
 from quiver.core.delivery import DeliveryCore
 from quiver.errors import (
@@ -33,6 +32,7 @@ from quiver.errors import (
     TopicExists,
     TopicNotFound,
 )
+from quiver.model import levels
 from quiver.model.commands import (
     AlterTopic,
     Command,
@@ -54,10 +54,12 @@ from quiver.model.commands import (
     Position,
     Publish,
     Purge,
+    Raise,
     Receive,
     Redrive,
     Seek,
     Send,
+    SetPeers,
     SetTime,
     Settle,
     Tick,
@@ -69,6 +71,7 @@ from quiver.model.replies import (
     Moved,
     Origin,
     Outcome,
+    PeersSet,
     Placed,
     Positioned,
     ProducerOpened,
@@ -281,6 +284,8 @@ class Model:
         self.topics: dict[int, Topic] = {}
         self.names: dict[str, int] = {}
         self._last_number = 0
+        self.level = levels.FIRST
+        self.peers = b""
         self._moving: list[Moving] = []
         self._index = 0
         self._trimmed: set[Place] = set()  # partitions whose head this entry must let go of
@@ -637,12 +642,20 @@ class Model:
                 assert reply == Done()
             case Found():
                 assert reply == Done()
+            case Raise():
+                assert reply == Done()
+                self.level = command.level
+            case SetPeers():
+                assert reply == PeersSet(self.peers)
+                self.peers = command.peers
 
     def _refusals(self, command: Command, rows: Sequence[Sequence[Row]]) -> tuple[Refusals, bool]:
         """What the command may be refused with, and whether it must be refused."""
         match command:
-            case Found() | Tick() | SetTime():
+            case Found() | Tick() | SetTime() | SetPeers():
                 return set(), True
+            case Raise():
+                return ({InvalidRequest} if command.level <= self.level else set()), True
             case CreateTopic():
                 known = self._named(command.name)
                 other = known is not None and known.policy != command.policy
@@ -862,10 +875,11 @@ class Model:
             self.available(topic, group, partition, self.now_ms, command.per_key)
             for partition in range(len(topic.partitions))
         ]
-        steal_ms = self.now_ms + limits.RESERVED_MS_MIN
+        bounds = levels.bounds_of(self.level)
+        steal_ms = self.now_ms + bounds.reserved_ms_min
         if command.begin != 0 and not any(any(found.values()) for found in chains):
             if self._take_over(topic, group, command.max_messages):
-                steal_ms = self.now_ms + limits.STOLEN_MS_MIN
+                steal_ms = self.now_ms + bounds.stolen_ms_min
             chains = [
                 self.available(topic, group, partition, self.now_ms, command.per_key)
                 for partition in range(len(topic.partitions))
@@ -1384,6 +1398,8 @@ class Model:
         """Everything that the core can be asked is as it should be."""
         assert core.names == self.names
         assert core.now_ms == self.now_ms
+        assert (core.level, core.peers) == (self.level, self.peers)
+        assert core.bounds == levels.bounds_of(self.level)
         tick_ms = core.next_tick_ms()
         for topic in self.topics.values():
             self._compare_stored(topic, core, swept)

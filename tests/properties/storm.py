@@ -307,6 +307,8 @@ RULES: dict[str, tuple[int, Draw]] = {
     "wait": (8, lambda c: {"ms": times(c)}),
     "wait_until_something_is_due": (5, lambda c: {}),
     "tick": (3, lambda c: {"act": c.choice(["tick", "sweep", "back"])}),
+    "rise": (1, lambda c: {"level": c.choice([1, 2, 2, 3])}),
+    "set_peers": (1, lambda c: {"peers": c.choice([b"", b"a", b"a b"])}),
     "operate": (
         3,
         lambda c: {

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from quiver import limits
 from quiver.core.delivery import chains, delivery, extents, offsets
+from tests.bounds import set_bounds
 from tests.lengths import examples
 from tests.properties.machine import DeliveryMachine, UnsnappedMachine
 from tests.properties.storm import storm
@@ -50,7 +50,7 @@ def run(made, count: int) -> None:
 @pytest.fixture
 def few_bytes(monkeypatch):
     """A receive carries a message or two."""
-    monkeypatch.setattr(limits, "RECEIVE_BYTES_MAX", 60)
+    set_bounds(monkeypatch, receive_bytes_max=60)
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
-from quiver import limits
 from quiver.node.engine import Engine
 from quiver.testing import MemoryFiles
+from tests.bounds import set_bounds
 from tests.lengths import quickly
 from tests.properties.workload import START_MS, Workload, digest
 
@@ -36,8 +36,7 @@ def live_digest(seed: int) -> str:
 @pytest.fixture
 def small_bounds(monkeypatch):
     """So that work is left for the next entry, as it is when very much is due at once."""
-    monkeypatch.setattr(limits, "EXPIRE_MAX", 2)
-    monkeypatch.setattr(limits, "MATURE_MAX", 2)
+    set_bounds(monkeypatch, expire_max=2, mature_max=2)
 
 
 @pytest.fixture(autouse=True)

@@ -191,7 +191,7 @@ class MembersMachine(RuleBasedStateMachine):
     def join(self, name: str) -> None:
         before, known = dict(self.members.target), name in self.members.members
         generation = self.members.generation
-        self.members.join(name, 10, self.now_ms)
+        self.members.join(name, 10, self.now_ms, most=7)
         moved = [p for p, owner in before.items() if self.members.target[p] != owner]
         assert all(self.members.target[partition] == name for partition in moved)
         assert len(moved) <= -(-self.partitions // len(self.members.members))

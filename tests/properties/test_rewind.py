@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from quiver import limits
 from quiver.core.delivery import DeliveryCore
 from quiver.model.commands import Command, Receive, SetTime, Tick
 from quiver.model.replies import Outcome
 from quiver.node.engine import Engine
 from quiver.testing import MemoryFiles
+from tests.bounds import set_bounds
 from tests.lengths import quickly
 from tests.properties.workload import START_MS, Workload, digest
 
@@ -23,8 +23,7 @@ STEPS = 120
 def bounds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small ones leave what is due at once for later entries."""
     if request.param:
-        monkeypatch.setattr(limits, "EXPIRE_MAX", 2)
-        monkeypatch.setattr(limits, "MATURE_MAX", 2)
+        set_bounds(monkeypatch, expire_max=2, mature_max=2)
 
 
 class Reserving(Workload):

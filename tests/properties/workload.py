@@ -25,6 +25,7 @@ from quiver.model.commands import (
     Run,
     Seek,
     Send,
+    SetPeers,
     Settle,
     Tick,
     Transact,
@@ -174,6 +175,7 @@ class Workload:
             [
                 Tick(),
                 Tick(sweep=True),
+                SetPeers(b"peers %d" % number),
                 Seek(number, "g", Position("offset", self.rng.randrange(20))),
                 PauseGroup(number, "h", self.rng.random() < 0.5),
                 Redrive(self.engine.core.names["dead"], (Pick(0, ((0, 5),)),)),

@@ -14,6 +14,7 @@ import pytest
 
 from quiver import Message, limits
 from quiver.testing import VirtualClock
+from tests.bounds import set_bounds
 from tests.contract.doors import SyncDoor
 
 Row = dict[str, Any]
@@ -53,7 +54,7 @@ def make(path: Path) -> Archive:
         patch.setattr(limits, "SEGMENT_BYTES", 100_000)
         patch.setattr(limits, "SEGMENT_GROUP_BYTES", 2_000)
         patch.setattr(limits, "SEGMENTS_SMALL_MAX", 3)
-        patch.setattr(limits, "SWEEP_HOLE_MIN", 1)
+        set_bounds(patch, sweep_hole_min=1)
         clock = VirtualClock()
         with _opened(path, clock) as queue:
             return _fill(Archive(path), queue, clock)

@@ -8,6 +8,7 @@ Offsets come as half-open ranges `(start, end)`.
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
 
+from quiver.model.levels import bounds_of
 from quiver.model.ranges import Range
 from quiver.model.topic import Guarantee, TopicPolicy
 
@@ -19,10 +20,14 @@ UNNAMED: Final = "unnamed-"  # how names begin that nobody chose; they are forgo
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The first entry of every log: who we are, and the key that signs receipts."""
+    """The first entry of every log: who we are, and the key that signs receipts.
+
+    `shard` says which of a cluster's logs it is; one that is in no cluster is the first.
+    """
 
     secret: bytes
     created_ms: int
+    shard: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,6 +324,27 @@ class SetTime:
     time_ms: int
 
 
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """Take the log to a higher level: what comes behind this may need a Quiver that knows it.
+
+    There is none of an unknown level, so it is neither proposed nor read by who cannot apply it.
+    """
+
+    level: int
+
+    def __post_init__(self) -> None:
+        """Refuse a level that this Quiver does not know."""
+        bounds_of(self.level)
+
+
+@dataclass(frozen=True, slots=True)
+class SetPeers:
+    """Keep who shares the log: bytes that mean nothing here, for whoever replicates it."""
+
+    peers: bytes
+
+
 Command = (
     Found
     | CreateTopic
@@ -344,6 +370,8 @@ Command = (
     | Leave
     | Tick
     | SetTime
+    | Raise
+    | SetPeers
 )
 
 

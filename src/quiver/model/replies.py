@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
-from quiver import limits
 from quiver.errors import AnotherRun
 from quiver.model.commands import Held
+from quiver.model.levels import Bounds
 
 Durability = Literal["memory", "disk"]
 
@@ -71,11 +71,10 @@ class Origin:
     time_ms: int
     stored_ms: int = field(default=0, compare=False)  # when the message was stored first
 
-    @property
-    def told_bytes(self) -> int:
+    def told_bytes(self, bounds: Bounds) -> int:
         """At most how many bytes it takes to tell it."""
         texts = self.topic, self.group, self.reason
-        return limits.TOLD_ORIGIN_BYTES + sum(len(text.encode()) for text in texts)
+        return bounds.told_origin_bytes + sum(len(text.encode()) for text in texts)
 
     def shift(self, skip: int) -> "Origin":
         """The origin of the message `skip` further on."""
@@ -105,12 +104,11 @@ class Slice:
         """When the messages were stored first, wherever they have moved since."""
         return self.origin.stored_ms if self.origin is not None else self.time_ms
 
-    @property
-    def told_bytes(self) -> int:
+    def told_bytes(self, bounds: Bounds) -> int:
         """At most how many bytes it takes to tell it; the messages are told beside it."""
         if self.origin is None:
-            return limits.TOLD_SLICE_BYTES
-        return limits.TOLD_SLICE_BYTES + self.origin.told_bytes
+            return bounds.told_slice_bytes
+        return bounds.told_slice_bytes + self.origin.told_bytes(bounds)
 
     def cut(self, skip: int, count: int) -> "Slice":
         """A part of it: `count` messages from the one after `skip` on."""
@@ -192,6 +190,13 @@ class Moved:
     """How many messages were redriven, discarded, compacted or purged."""
 
     count: int
+
+
+@dataclass(frozen=True, slots=True)
+class PeersSet:
+    """The peers are kept; those that were kept before."""
+
+    before: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,6 +314,7 @@ Reply = (
     | Transacted
     | Positioned
     | Moved
+    | PeersSet
     | Published
     | Assigned
 )

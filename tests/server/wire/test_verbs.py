@@ -502,7 +502,18 @@ def test_a_name_that_is_asked_for_like_another_is_refused(wire, topic):
     ):  # fmt: skip
         with pytest.raises(ProtocolError):
             wire.value(wire.send_frame(verb, named(given)), object)
-    for name in ("Found", "Tick", "SetTime", "Compact", "Publish", "Send", "nonsense", ""):
+    for name in (
+        "Found",
+        "Tick",
+        "SetTime",
+        "Raise",
+        "SetPeers",
+        "Compact",
+        "Publish",
+        "Send",
+        "nonsense",
+        "",
+    ):
         head = encode(values.NamedHead(name, msgspec.Raw(b"\x80")))
         with pytest.raises(ProtocolError):
             wire.value(wire.send_frame(Verb.PROPOSE, head), object)

@@ -9,6 +9,7 @@ from quiver.model.commands import CreateGroup, DeleteTopic, Receive, Send, Tick
 from quiver.model.replies import Outcome, Received
 from quiver.node.front import AskRequest
 from quiver.node.tickets import Ticket
+from tests.bounds import set_bounds
 from tests.inside import Inside
 from tests.stepped import LEASE_MS, Stepped, offsets
 
@@ -359,9 +360,14 @@ def test_but_one_that_does_not_wait_is_always_an_entry(node, topic):
     assert receives(node.take(first) + node.take(second)) == 2
 
 
-def test_who_was_passed_over_gets_what_the_first_has_left(node, topic, monkeypatch):
+@pytest.fixture
+def few_bytes(monkeypatch):
+    set_bounds(monkeypatch, receive_bytes_max=100)
+
+
+@pytest.mark.usefixtures("few_bytes")  # before there is a core
+def test_who_was_passed_over_gets_what_the_first_has_left(node, topic):
     """It was to get ten, and the bytes of a receive were full before."""
-    monkeypatch.setattr(limits, "RECEIVE_BYTES_MAX", 100)
     node.run(*[node.send(topic, b"x" * 60) for _ in range(3)])
     waiting = [node.receive(topic, 10, wait_ms=WAIT_MS) for _ in range(4)]
     assert node.run(*waiting) == 3

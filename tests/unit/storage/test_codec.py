@@ -1,6 +1,6 @@
 """Commands and state are the same after their way through bytes."""
 
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -34,12 +34,24 @@ def test_numbers_never_change():
         "Found CreateTopic DeleteTopic Send OpenProducer Receive Settle Transact CreateGroup "
         "DeleteGroup Seek PauseGroup Purge Discard Redrive Join Heartbeat Commit Leave Tick"
     )
+    others = {
+        21: "AlterTopic",
+        22: "Compact",
+        23: "Publish",
+        30: "SetTime",
+        31: "Raise",
+        32: "SetPeers",
+    }
+    assert {kind: codec.KINDS[kind].__name__ for kind in codec.KINDS if kind > 20} == others
 
 
 @pytest.mark.parametrize(
     "command",
     [
         commands.Found(b"secret", 5),
+        commands.Found(b"secret", 5, 3),
+        commands.Raise(1),
+        commands.SetPeers(b"\x00peers"),
         commands.CreateTopic("orders", POLICY),
         SEND,
         SETTLE,
@@ -63,6 +75,42 @@ def test_a_field_with_a_default_may_be_added_later():
 def test_an_unknown_kind_is_of_a_newer_quiver():
     with pytest.raises(UnsupportedFormat, match="kind 255"):
         codec.decode(255, b"")
+
+
+def test_a_first_entry_of_an_older_quiver_is_of_the_first_shard():
+    data = msgspec.msgpack.encode({"secret": b"secret", "created_ms": 5})
+    assert codec.decode(1, data) == commands.Found(b"secret", 5, shard=0)
+
+
+def plain(command: commands.Command) -> dict[str, Any]:
+    made: dict[str, Any] = msgspec.msgpack.decode(codec.encode(command)[1])
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "unknown"),
+    [
+        (20, {"sweep": True, "gently": True}, "gently"),
+        (4, plain(SEND) | {"a": None}, "a"),
+        (4, plain(SEND) | {"attributes": {"keys": b"", "weights": b"12"}}, "weights"),
+        (7, plain(SETTLE) | {"held": [{**held, "by": 1} for held in plain(SETTLE)["held"]]}, "by"),
+        (2, {"name": "t", "policy": {"order": "key", "retry": {"after": 5}}}, "after"),
+    ],
+)
+def test_an_unknown_field_is_of_a_newer_quiver(kind, fields, unknown):
+    """Left out, it would make this Quiver do something else than those that know it."""
+    name = codec.KINDS[kind].__name__
+    with pytest.raises(UnsupportedFormat, match=f"has a {name} with a field '{unknown}', which"):
+        codec.decode(kind, msgspec.msgpack.encode(fields))
+
+
+def test_a_command_with_fewer_fields_and_shorter_rows_is_of_an_older_quiver():
+    fields = {"topic": 3, "runs": [[0, 2, 100]], "requests": [1], "producer": None}
+    command = codec.decode(4, msgspec.msgpack.encode(fields))
+    assert command == Send(3, (Run(0, 2, 100),), (1,))
+    labels = {"name": "t", "policy": {"labels": {"any": "name"}}}
+    policy = TopicPolicy(labels={"any": "name"})
+    assert codec.decode(2, msgspec.msgpack.encode(labels)) == commands.CreateTopic("t", policy)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xc1", b"\x93", msgspec.msgpack.encode({"topic": "text"})])

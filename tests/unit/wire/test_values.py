@@ -15,7 +15,7 @@ from quiver.batches import schema
 from quiver.batches.codec import decode
 from quiver.batches.output import Piece
 from quiver.errors import BehindRetention, ProtocolError, QuotaExceeded, ReceiptExpired
-from quiver.model import commands
+from quiver.model import commands, levels
 from quiver.model.commands import Held, Settle
 from quiver.model.queries import FindTopic, PageFound, ReadPage
 from quiver.model.replies import Origin, Received, Slice
@@ -57,7 +57,7 @@ def test_a_lease_comes_out_as_it_went_in(slices, tag, settled):
     )
 )  # fmt: skip
 def test_a_slice_is_told_in_as_many_bytes_as_the_core_counts(part):
-    assert len(values.encode(values.SliceOut.of(part))) <= part.told_bytes
+    assert len(values.encode(values.SliceOut.of(part))) <= part.told_bytes(levels.Bounds())
 
 
 def test_a_head_has_room_for_what_a_receive_may_be_told():
@@ -65,10 +65,12 @@ def test_a_head_has_room_for_what_a_receive_may_be_told():
     part = Slice(most, most, most, most, most, most, most, ORIGIN, reserved=True)
     others = Received(most, most, most, most, (part,), settled=True, lost=most)
     rest = len(values.encode(values.ReceivedOut.of(others, [part], bytes(64))))
-    longest = part.told_bytes + 4 * (2 * limits.NAME_CHARS_MAX + limits.REASON_CHARS_MAX)
+    longest = part.told_bytes(levels.Bounds()) + 4 * (
+        2 * limits.NAME_CHARS_MAX + limits.REASON_CHARS_MAX
+    )
     told = limits.WIRE_TOLD_BYTES_MAX + rest + 2 * longest  # one is perhaps cut, as only some begin
     assert told <= limits.FRAME_HEAD_BYTES_MAX // 2
-    lone = limits.RECEIVE_MESSAGES_MAX * Slice(0, 0, 1, 0, 0, 0).told_bytes
+    lone = limits.RECEIVE_MESSAGES_MAX * Slice(0, 0, 1, 0, 0, 0).told_bytes(levels.Bounds())
     assert lone <= limits.WIRE_TOLD_BYTES_MAX
 
 
@@ -99,7 +101,17 @@ def test_a_value_is_sent_by_its_name():
 
 
 def test_a_value_that_is_not_for_clients_is_refused():
-    for name in ("Found", "SetTime", "Tick", "Publish", "Compact", "Send", "Nonsense"):
+    for name in (
+        "Found",
+        "SetTime",
+        "Raise",
+        "SetPeers",
+        "Tick",
+        "Publish",
+        "Compact",
+        "Send",
+        "Nonsense",
+    ):
         with pytest.raises(ProtocolError, match="nothing that this node does"):
             values.value_of(NamedHead(name, msgspec.Raw(values.encode({}))))
 

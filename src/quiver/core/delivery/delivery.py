@@ -37,7 +37,9 @@ from quiver.errors import (
     ReceiptInvalid,
     TopicExists,
     TopicNotFound,
+    UnsupportedFormat,
 )
+from quiver.model import levels
 from quiver.model.commands import (
     UNNAMED,
     AlterTopic,
@@ -59,11 +61,13 @@ from quiver.model.commands import (
     Position,
     Publish,
     Purge,
+    Raise,
     Receive,
     Redrive,
     Run,
     Seek,
     Send,
+    SetPeers,
     SetTime,
     Settle,
     Tick,
@@ -77,6 +81,7 @@ from quiver.model.replies import (
     Moved,
     Origin,
     Outcome,
+    PeersSet,
     Positioned,
     ProducerOpened,
     Published,
@@ -101,6 +106,7 @@ from quiver.model.topic import (
     staging_name,
 )
 
+ALONE: Final[list[Any]] = [levels.FIRST, 0, b""]  # level, shard and peers of a log in no cluster
 TIMERS_MIN: Final = 4_096  # below this many, timers of things that are gone are not worth clearing
 
 
@@ -111,8 +117,12 @@ class DeliveryCore:
         """An empty shard; the first entry is `Found`."""
         self.index = 0
         self.now_ms = 0
+        self.level = levels.FIRST
+        self.bounds = levels.bounds_of(self.level)
         self.secret = b""
         self.created_ms = 0
+        self.shard = 0
+        self.peers = b""  # who shares the log; only kept
         self.ledger = Ledger()  # what happened; not a part of the state
         self.reasons = Reasons()  # why messages were given up; not a part of it either
         self.topics: dict[int, Topic] = {}
@@ -189,6 +199,10 @@ class DeliveryCore:
                 return self._on_set_time(command)
             case Found() as command:
                 return self._on_found(command)
+            case Raise() as command:
+                return self._on_raise(command)
+            case SetPeers() as command:
+                return self._on_set_peers(command)
             case never:
                 assert_never(never)
 
@@ -338,7 +352,26 @@ class DeliveryCore:
         assert not self.secret, "a log is founded once"
         self.secret = command.secret
         self.created_ms = command.created_ms
+        self.shard = command.shard
         return Done()
+
+    def _on_raise(self, command: Raise) -> Reply:
+        if command.level <= self.level:
+            raise InvalidRequest(
+                f"the log is at level {self.level} already, and a level is never taken back"
+            )
+        self.level = command.level
+        self.bounds = levels.bounds_of(self.level)
+        return Done()
+
+    def _on_set_peers(self, command: SetPeers) -> Reply:
+        if len(command.peers) > self.bounds.peers_bytes_max:
+            raise LimitExceeded(
+                f"who shares the log may take {self.bounds.peers_bytes_max:,} bytes, and this takes "
+                f"{len(command.peers):,}"
+            )
+        before, self.peers = self.peers, command.peers
+        return PeersSet(before)
 
     def _on_create_topic(self, command: CreateTopic) -> Reply:
         number = self.names.get(command.name)
@@ -352,8 +385,8 @@ class DeliveryCore:
             return TopicCreated(number, fresh=False)
         if is_staging(command.name):
             self.topic_named(staged_for(command.name))
-        if len(self.topics) >= limits.TOPICS_MAX:
-            raise LimitExceeded(f"there are {limits.TOPICS_MAX} topics already; delete some")
+        if len(self.topics) >= self.bounds.topics_max:
+            raise LimitExceeded(f"there are {self.bounds.topics_max} topics already; delete some")
         topic = self._make_topic(command.name, command.policy)
         self._make_dead_letter(command.policy)
         return TopicCreated(topic.number, fresh=True)
@@ -411,7 +444,7 @@ class DeliveryCore:
             runs = command.runs[at : at + count]
             rows = runs[0].rows if count == 1 else sum([run.rows for run in runs])
             try:
-                sending.check(topic, command, rows, row, self.now_ms)
+                sending.check(topic, command, rows, row, self.now_ms, self.bounds)
             except QuiverError as refusal:
                 answers.append(refusal)
             else:
@@ -454,7 +487,7 @@ class DeliveryCore:
     def _on_open_producer(self, command: OpenProducer) -> Reply:
         topic = self._topic(command.topic)
         known = topic.producers.pop(command.name, None)
-        if known is None and len(topic.producers) >= limits.PRODUCERS_MAX:
+        if known is None and len(topic.producers) >= self.bounds.producers_max:
             unnamed = (name for name in topic.producers if name.startswith(UNNAMED))
             del topic.producers[next(unnamed, next(iter(topic.producers)))]
         producer = KnownProducer(self.index, known.sequence if known else 0)
@@ -482,12 +515,12 @@ class DeliveryCore:
         while self._timers and self._timers[0][0] <= self.now_ms:
             self._advance(self.now_ms)  # what has expired must not be delivered, however much it is
         deadline_ms = self.now_ms + command.lease_ms
-        steal_ms = self.now_ms + limits.RESERVED_MS_MIN
+        steal_ms = self.now_ms + self.bounds.reserved_ms_min
         slices: list[Slice] = []
         found = self._take(group, command, slices)
         if not found and command.begin != 0 and self._take_over(topic, group, command.max_messages):
             found = self._take(group, command, slices)
-            steal_ms = self.now_ms + limits.STOLEN_MS_MIN
+            steal_ms = self.now_ms + self.bounds.stolen_ms_min
         if command.begin is not None:
             slices = _reserve(slices, command.begin)
         for view, taken in found:
@@ -596,11 +629,11 @@ class DeliveryCore:
         first = group.turn % len(group.views)
         views = [*group.views[first:], *group.views[:first]]
         for view in views:
-            view.prepare(self.now_ms)
+            view.prepare(self.now_ms, self.bounds.mature_max)
         kept: list[list[Taken]] = [[] for _ in views]
-        room, room_bytes = command.max_messages, limits.RECEIVE_BYTES_MAX
+        room, room_bytes = command.max_messages, self.bounds.receive_bytes_max
         told = command.told_bytes
-        level = limits.PRIORITY_MAX + 1
+        level = self.bounds.priority_max + 1
         while room > 0 and room_bytes > 0:
             lower = [below for view in views for below in view.levels() if below < level]
             if not lower:
@@ -614,7 +647,7 @@ class DeliveryCore:
                 kept[at] += fitting
                 slices += pieces
                 if told is not None:
-                    told -= sum(piece.told_bytes for piece in pieces)
+                    told -= sum(piece.told_bytes(self.bounds) for piece in pieces)
                 room -= sum(piece.count for piece in pieces)
                 room_bytes -= nbytes
         return [(view, pieces) for view, pieces in zip(views, kept, strict=True) if pieces]
@@ -641,7 +674,7 @@ class DeliveryCore:
                 if nbytes + piece_bytes > room:
                     fits = max((room - nbytes) * piece.count // piece_bytes, 0)
                 if told is not None:
-                    told -= piece.told_bytes
+                    told -= piece.told_bytes(self.bounds)
                     fits = fits if told >= 0 else 0
                 if not fits and fresh and not slices:
                     fits = 1
@@ -828,7 +861,7 @@ class DeliveryCore:
         number = self.names.get(name)
         policy = TopicPolicy(ledger=topic.policy.ledger)
         target = self.topics[number] if number else self._make_topic(name, policy)
-        reason = reason[: limits.REASON_CHARS_MAX]
+        reason = reason[: self.bounds.reason_chars_max]
         at = view.partition.number
         origin = Origin(topic.name, at, start, group.name, attempt, reason, self.now_ms)
         to = letters.link(view.partition, start, end, target, origin, self.now_ms)
@@ -852,7 +885,7 @@ class DeliveryCore:
             rows = sum(run.rows for run in send.runs)
             before = backlog.get(topic.number, 0)
             try:
-                new = sending.check(topic, send, rows, 0, self.now_ms, before)
+                new = sending.check(topic, send, rows, 0, self.now_ms, self.bounds, before)
             except QueueFull as full:
                 raise QueueFull(f"nothing of the transaction was done: {full}") from None
             backlog[topic.number] = before + new
@@ -898,8 +931,8 @@ class DeliveryCore:
     def _make_group(
         self, topic: Topic, name: str, position: Position, guarantee: Guarantee
     ) -> Group:
-        if len(topic.groups) >= limits.GROUPS_MAX:
-            raise LimitExceeded(f"topic {topic.name!r} has {limits.GROUPS_MAX} groups already")
+        if len(topic.groups) >= self.bounds.groups_max:
+            raise LimitExceeded(f"topic {topic.name!r} has {self.bounds.groups_max} groups already")
         self._numbers += 1
         group = Group(self._numbers, name, guarantee, len(topic.partitions))
         group.views = [
@@ -1069,7 +1102,7 @@ class DeliveryCore:
             )  # fmt: skip
             letters.remove(staged, partition, start, end, self.now_ms)
         topic.sent += rows
-        sending.note_published(topic, command, rows)
+        sending.note_published(topic, command, rows, self.bounds.applications_max)
         trim(staged, self.now_ms)
         if topic.policy.retention.bounded:
             self._enforce(topic)
@@ -1090,7 +1123,9 @@ class DeliveryCore:
             )
         known = group.members.members.get(command.member)
         before_ms = known.deadline_ms if known is not None else None
-        member = group.members.join(command.member, command.session_ms, self.now_ms)
+        member = group.members.join(
+            command.member, command.session_ms, self.now_ms, self.bounds.members_max
+        )
         if (
             before_ms is None or member.deadline_ms < before_ms
         ):  # else its timer is set again in time
@@ -1161,7 +1196,7 @@ class DeliveryCore:
     def _on_tick(self, command: Tick) -> Reply:
         if command.sweep:
             for topic in self.topics.values():
-                sweep(topic, self.now_ms)
+                sweep(topic, self.now_ms, self.bounds.sweep_hole_min)
                 self._enforce(topic)
         return Done()
 
@@ -1196,7 +1231,7 @@ class DeliveryCore:
         """End what is due by `now_ms`; lives beyond the bound end with the next entry."""
         self.now_ms = now_ms
         lives: dict[tuple[int, int], list[Range]] = {}
-        room = limits.EXPIRE_MAX
+        room = self.bounds.expire_max
         while self._timers and self._timers[0][0] <= now_ms and room > 0:
             timer = heappop(self._timers)
             if not self._matters(timer):  # `dump` leaves it out, so it must do nothing
@@ -1297,7 +1332,12 @@ class DeliveryCore:
     # -- as plain data -----------------------------------------------------------------------------
 
     def dump(self) -> list[Any]:
-        """The whole state, as lists, numbers, strings and bytes."""
+        """The whole state, as lists, numbers, strings and bytes.
+
+        What is about a cluster comes last, and only where there is one: without it this is what
+        Quivers wrote and read that knew of no levels.
+        """
+        of_cluster = [self.level, self.shard, self.peers]
         return [
             self.index,
             self.now_ms,
@@ -1306,14 +1346,30 @@ class DeliveryCore:
             self._numbers,
             [topic.dump() for topic in self.topics.values()],
             sorted({*filter(self._matters, self._timers)}),
+            *([of_cluster] if of_cluster != ALONE else []),
         ]
 
     @classmethod
     def load(cls, data: list[Any]) -> "DeliveryCore":
-        """What `dump` gave."""
+        """What `dump` gave; `UnsupportedFormat` if there is more in it than this Quiver knows."""
+        try:
+            return cls._loaded(*data)
+        except (ValueError, TypeError) as error:  # something has another number of parts
+            raise UnsupportedFormat(
+                "The snapshot has more of a state than this Quiver knows. "
+                "Open the directory with the newer Quiver that wrote it."
+            ) from error
+
+    @classmethod
+    def _loaded(
+        cls, index: int, now_ms: int, secret: bytes, created_ms: int, numbers: int,
+        topics: list[Any], stored: list[Any], of_cluster: list[Any] = ALONE,
+    ) -> "DeliveryCore":  # fmt: skip
         made = cls()
-        (made.index, made.now_ms, made.secret, made.created_ms, made._numbers, topics,
-         stored) = data  # fmt: skip
+        made.level, made.shard, made.peers = of_cluster
+        made.bounds = levels.bounds_of(made.level)
+        made.index, made.now_ms, made._numbers = index, now_ms, numbers
+        made.secret, made.created_ms = secret, created_ms
         made.ledger = Ledger(made.index)
         for topic in (Topic.load(topic_data, made.ledger) for topic_data in topics):
             made.topics[topic.number] = topic

@@ -238,7 +238,8 @@ class Extents:
         """What `dump` gave."""
         packed, found, others = data
         made = cls()
-        made._firsts, *made._columns = (array("q", column) for column in packed)
+        firsts, counts, indexes, rows, times, sizes = (array("q", column) for column in packed)
+        made._firsts, made._columns = firsts, [counts, indexes, rows, times, sizes]
         tables = [Columns(Attributes(*row)) for row in found]
         for first, table, base, origin in others:
             columns = tables[table] if table >= 0 else None

@@ -8,7 +8,6 @@ of it (or is gone), so two members never work on it at the same time.
 from typing import Any
 
 from quiver.errors import LimitExceeded, MemberFenced
-from quiver.limits import MEMBERS_MAX
 
 
 class GroupMember:
@@ -37,12 +36,12 @@ class Members:
         self.owner: dict[int, str] = {}
         self.target: dict[int, str] = {}
 
-    def join(self, name: str, session_ms: int, now_ms: int) -> GroupMember:
-        """Come in, or refresh the session of a member that is in already."""
+    def join(self, name: str, session_ms: int, now_ms: int, most: int) -> GroupMember:
+        """Come in as one of at `most` so many, or refresh the session of one that is in already."""
         member = self.members.get(name)
         if member is None:
-            if len(self.members) >= MEMBERS_MAX:
-                raise LimitExceeded(f"a group has at most {MEMBERS_MAX} members")
+            if len(self.members) >= most:
+                raise LimitExceeded(f"a group has at most {most} members")
             self.numbers += 1
             member = self.members[name] = GroupMember(self.numbers, session_ms, 0)
             self._rebalance()

@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush
 from itertools import islice
 
-from quiver import limits
 from quiver.core.delivery.extents import Extent
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
@@ -46,33 +45,34 @@ def enforce(topic: Topic, now_ms: int) -> bool:
     return sum(group.behind_retention for group in topic.groups.values()) > before
 
 
-def sweep(topic: Topic, now_ms: int) -> None:
+def sweep(topic: Topic, now_ms: int, hole_min: int) -> None:
     """Drop messages anywhere, also behind one that has been waiting for long.
 
     An extent that only a part is wanted of is cut down to it: the rest is not worth a place in a
-    segment. Small holes stay, or every second message settled would make an extent of each other.
+    segment. Holes smaller than `hole_min` stay, or every second message settled would make an extent
+    of each other.
     """
     for partition in topic.partitions:
         wanted = _wanted(topic, partition, now_ms)
-        if _is_cut(partition, wanted):  # else all stays, however many they are
-            partition.retain(_left(topic, partition, wanted))
+        if _is_cut(partition, wanted, hole_min):  # else all stays, however many they are
+            partition.retain(_left(topic, partition, wanted, hole_min))
     if topic.policy.keep_unsettled:
         _shrink_anywhere(topic)
 
 
-def _is_cut(partition: Partition, wanted: list[Range]) -> bool:
+def _is_cut(partition: Partition, wanted: list[Range], hole_min: int) -> bool:
     """Whether something goes: anything but small holes in the middle of an extent."""
     holes = subtract([(partition.first, partition.end)], wanted)
     return any(
-        end - start >= limits.SWEEP_HOLE_MIN
-        or extent is None
-        or not extent.first < start < end < extent.end
+        end - start >= hole_min or extent is None or not extent.first < start < end < extent.end
         for start, end in holes
         for extent in [next(partition.since(start), None)]
     )
 
 
-def _left(topic: Topic, partition: Partition, wanted: list[Range]) -> Iterator[Extent]:
+def _left(
+    topic: Topic, partition: Partition, wanted: list[Range], hole_min: int
+) -> Iterator[Extent]:
     """What a sweep leaves of a partition: the wanted parts of its extents, with small holes."""
     at = 0
     for extent in partition.live():
@@ -82,7 +82,7 @@ def _left(topic: Topic, partition: Partition, wanted: list[Range]) -> Iterator[E
         for low, high in islice(wanted, at, None):
             if low >= extent.end:
                 break
-            small = parts and low - parts[-1][1] < limits.SWEEP_HOLE_MIN
+            small = parts and low - parts[-1][1] < hole_min
             start = parts.pop()[0] if small else max(low, extent.first)
             parts.append((start, min(high, extent.end)))
         for start, end in subtract([(extent.first, extent.end)], parts):

@@ -1,29 +1,31 @@
 """Storing what is sent: whether it may be, and where it goes."""
 
-from quiver import limits
 from quiver.core.delivery.extents import Columns
 from quiver.core.delivery.partition import Partition
 from quiver.core.delivery.topic import Topic
 from quiver.errors import InvalidRequest, LimitExceeded, ProducerFenced, QueueFull
 from quiver.model.commands import UNNAMED, ProducerStamp, Publish, Run, Send
 from quiver.model.ledger import Event
+from quiver.model.levels import Bounds
 from quiver.model.replies import Application, Placed, Published, SentReply
 
 
-def check(topic: Topic, command: Send, rows: int, row: int, now_ms: int, before: int = 0) -> int:
+def check(
+    topic: Topic, command: Send, rows: int, row: int, now_ms: int, bounds: Bounds, before: int = 0
+) -> int:
     """Refuse what cannot be stored, after `before` more; nothing has changed yet.
 
     Returns how many of the messages are new. Those that are stored already are no reason to refuse:
     who tries again is told where they are.
     """
-    if command.producer is not None and _is_stored(topic, command.producer, rows):
+    if command.producer is not None and _is_stored(topic, command.producer, rows, bounds):
         return 0
     new = rows
     dedup_ids = _dedup_ids(command)
     if dedup_ids:
         _forget(topic, now_ms)
         new -= sum([one in topic.dedup for one in dedup_ids[row : row + rows]])
-        if new and len(topic.dedup) + new > limits.DEDUP_IDS_MAX:
+        if new and len(topic.dedup) + new > bounds.dedup_ids_max:
             raise QueueFull(
                 f"topic {topic.name!r} remembers {len(topic.dedup)} dedup ids and may not "
                 "remember more; retry later, or make dedup_window shorter"
@@ -37,13 +39,13 @@ def check(topic: Topic, command: Send, rows: int, row: int, now_ms: int, before:
     return new
 
 
-def _is_stored(topic: Topic, producer: ProducerStamp, rows: int) -> bool:
+def _is_stored(topic: Topic, producer: ProducerStamp, rows: int, bounds: Bounds) -> bool:
     """Whether a producer has sent these before; if it may not send them, an error."""
     known = topic.producers.get(producer.name)
     if known is None:
         raise ProducerFenced(
             f"topic {topic.name!r} does not know producer {producer.name!r} any more: it has been "
-            f"idle while {limits.PRODUCERS_MAX:,} others came; open it again"
+            f"idle while {bounds.producers_max:,} others came; open it again"
         )
     if known.epoch != producer.epoch:
         raise ProducerFenced(
@@ -190,11 +192,11 @@ def check_published(topic: Topic, staged: Topic, command: Publish, rows: int) ->
         )
 
 
-def note_published(topic: Topic, command: Publish, rows: int) -> None:
-    """Remember an application's last batch; the one that has been idle for longest may be forgotten."""
+def note_published(topic: Topic, command: Publish, rows: int, most: int) -> None:
+    """Remember an application's last batch; of more than `most` the one idle for longest is forgotten."""
     known, name = topic.applications, command.application
     known.pop(name, None)
-    if len(known) >= limits.APPLICATIONS_MAX:
+    if len(known) >= most:
         unnamed = (other for other in known if other.startswith(UNNAMED))
         del known[next(unnamed, next(iter(known)))]
     known[name] = Application(command.run, command.batch, rows, command.nbytes)

@@ -261,7 +261,7 @@ class Topic:
             (group.turn, group.delivered, group.redelivered, group.acked, group.nacked,
              group.timed_out, group.dead_lettered, group.redriven, group.behind_retention,
              group.untold, *more_counts) = counts  # fmt: skip
-            group.released = more_counts[0] if more_counts else 0  # older states have none
+            (group.released,) = more_counts or [0]  # older states have none
             for partition, view_data in zip(made.partitions, views, strict=True):
                 view = made._view(group_name, partition, 0)
                 view.load(view_data)
@@ -270,14 +270,15 @@ class Topic:
         made.dedup = {key: (until, Placed(*where)) for key, until, where in dedup}
         made.producers = {x: KnownProducer(epoch, sequence) for x, epoch, sequence in producers}
         made.sent, made.duplicates, made.dropped, made.compacted = totals
-        for published in more:  # older states have none
-            made.applications = {x: Application(*rest) for x, *rest in published}
+        (published,) = more or [[]]  # older states have none
+        made.applications = {x: Application(*rest) for x, *rest in published}
         return made
 
 
 def _load_policy(data: list[Any]) -> TopicPolicy:
     """What `astuple` gave, also before fields were added at the end."""
-    given = dict(zip([one.name for one in fields(TopicPolicy)], data, strict=False))
+    names = [one.name for one in fields(TopicPolicy)]
+    given = dict(zip(names[: len(data)], data, strict=True))
     given["split_keys"] = tuple(given["split_keys"])
     given["retention"] = Retention(*given["retention"])
     given["retry"] = Retry(*given["retry"])

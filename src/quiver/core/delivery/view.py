@@ -51,7 +51,6 @@ from collections.abc import Callable, Iterator
 from heapq import heapify, heappop, heappush
 from typing import Any, NamedTuple
 
-from quiver import limits
 from quiver.core.delivery.chains import Chain, Chains, join
 from quiver.core.delivery.extents import Extent
 from quiver.core.delivery.lanes import PriorityLanes, Taken
@@ -221,10 +220,10 @@ class View:
         # Members settle by offset what no view has looked at.
         return [gap for low, high in kept for gap in self.settled.gaps(low, high)]
 
-    def prepare(self, now_ms: int) -> None:
-        """Make ready what may be taken now."""
+    def prepare(self, now_ms: int, mature_max: int) -> None:
+        """Make ready what may be taken now; at most so many of what has waited for its time."""
         self.catch_up(now_ms)
-        self._mature(now_ms)
+        self._mature(now_ms, mature_max)
 
     def untake(self, start: int, end: int, attempts: int, now_ms: int) -> None:
         """Put back what was taken and not leased."""
@@ -419,8 +418,7 @@ class View:
             for low, high in self.settled.gaps(start, end)
         )
 
-    def _mature(self, now_ms: int) -> None:
-        room = limits.MATURE_MAX
+    def _mature(self, now_ms: int, room: int) -> None:
         while self.due and self.due[0][0] <= now_ms and room > 0:
             _, start, end, attempts = heappop(self.due)
             room -= end - start
