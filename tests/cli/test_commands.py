@@ -12,11 +12,13 @@ from quiver import limits
 from quiver.cli import checkup
 from quiver.client.flows import Flows
 from quiver.client.local import LocalBroker
+from quiver.model.commands import Raise
 from quiver.node.clock import SystemClock
-from quiver.node.engine import Engine
+from quiver.node.engine import Engine, Proposal
 from quiver.node.shard import Shard
 from quiver.storage.files import DiskFiles
 from quiver.storage.logfile import name_of
+from tests.bounds import add_level
 
 FIRST_LOG = name_of(1)
 BINARY = bytes(range(256)).replace(b"\n", b"")
@@ -415,6 +417,29 @@ def test_damage_is_found_explained_and_never_opened(orders):
     assert "backup" in text
     for command in (["receive", "orders"], ["send", "orders", "x"]):
         assert orders.json(*command, code=4)["error"]["code"] == "corrupt_log"
+    after = contents(orders.data)
+    assert {**after, "quiver.lock": b""} == {**before, "quiver.lock": b""}
+
+
+@pytest.mark.parametrize("saved", [False, True], ids=["in the log", "in a snapshot"])
+def test_a_directory_of_a_newer_level_is_explained_and_never_opened(orders, monkeypatch, saved):
+    now_ms = SystemClock().now_ms()
+    with monkeypatch.context() as newer:
+        engine = Engine.open(DiskFiles(orders.data), now_ms=now_ms, secret=b"")
+        engine.commit([Proposal(Raise(add_level(newer)))], now_ms=now_ms)
+        if saved:
+            made = engine.begin_snapshot(now_ms)
+            made.save()
+            engine.snapshots.finish(made)
+        engine.close()
+    before = contents(orders.data)
+    found = orders.json("doctor", code=1)
+    (problem,) = found["problems"]
+    assert problem["what"].startswith("Level 2 of the log is not known to this Quiver")
+    assert "too old to read it" in problem["means"]
+    for command in (["receive", "orders"], ["send", "orders", "x"]):
+        error = orders.json(*command, code=4)["error"]
+        assert (error["code"], error["message"][:7]) == ("unsupported_format", "Level 2")
     after = contents(orders.data)
     assert {**after, "quiver.lock": b""} == {**before, "quiver.lock": b""}
 

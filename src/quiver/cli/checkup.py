@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from quiver import limits
-from quiver.errors import ClockJumped, QuiverError, StorageError
+from quiver.errors import ClockJumped, QuiverError, StorageError, UnsupportedFormat
 from quiver.model.queries import Ping
 from quiver.node.clock import Jump, SystemClock, told
 from quiver.node.replica import Replica
@@ -97,17 +97,24 @@ def _examine(path: Path) -> Checkup:
     if checkup.status in ("healthy", "warnings"):
         checkup.problems += _lost_batches(files, findings)
     if checkup.status in ("healthy", "warnings"):
-        checkup.problems += _look_at_time(checkup, files, path)
+        checkup.problems += _look_inside(checkup, files, path)
     checkup.problems += [_stranger(facts) for facts in checkup.files if facts.kind == "unknown"]
     if checkup.free_bytes < FREE_BYTES_LOW:
         checkup.problems.append(_little_room(checkup))
     return checkup
 
 
-def _look_at_time(checkup: Checkup, files: DiskFiles, path: Path) -> Iterator[Diagnosis]:
-    """Of when the last entry is, and whether that is so far from this machine's clock that opening asks."""
+def _look_inside(checkup: Checkup, files: DiskFiles, path: Path) -> Iterator[Diagnosis]:
+    """What whoever opens it comes upon: entries or a state that this Quiver does not know, or its time.
+
+    Of when the last entry is, that is, and whether the clock is so far from it that opening asks.
+    """
     try:
         log_ms = Replica(files, lambda: lock.unowned(path)).ask(Ping())
+    except UnsupportedFormat as error:
+        what = str(error).split(". ", 1)[0]
+        yield Diagnosis("error", checkup.directory, 0, what, *EXPLAINED["unsupported"])
+        return
     except QuiverError:  # changing too fast, or told before
         return
     jump = Jump(log_ms, SystemClock().now_ms())
