@@ -26,6 +26,8 @@
     │  ├─ Overloaded           too much in flight
     │  ├─ QuotaExceeded        the principal asks for more than its share
     │  ├─ Unreachable          no node answers
+    │  ├─ NotLeader            another peer decides, or for a moment none does
+    │  ├─ PeersChanging        one change of who takes part at a time
     │  └─ DiskFull             no room for another write
     ├─ OutcomeUnknown          the connection broke: a send may be stored or not
     ├─ ProducerFailed          what a producer sent behind your back was refused; it has the messages
@@ -282,6 +284,25 @@ class Unreachable(UnavailableError):
     """No node answered in time, and nothing was done."""
 
     code = "unreachable"
+
+
+class NotLeader(UnavailableError):
+    """This peer does not lead, or is handing over. `leader` is the number of the one to ask."""
+
+    code = "not_leader"
+
+    def __init__(self, message: str, leader: int | None = None) -> None:
+        super().__init__(message, leader)
+        self.leader = leader
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class PeersChanging(UnavailableError):
+    """A change of the peers that was proposed before is not in effect yet."""
+
+    code = "peers_changing"
 
 
 class DiskFull(UnavailableError):

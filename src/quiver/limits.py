@@ -375,3 +375,14 @@ PIPELINE_DRIVERS_MAX: Final = 4  # that write one batch at once; what more have 
 PIPELINE_BATCHES_KEPT: Final = 100  # whose figures nobody has asked for yet; Spark keeps as many
 DEAD_LETTER_HEADERS_MAX: Final = 56  # of a bad row's own; the rest has room for what went wrong
 DEAD_LETTER_HEADERS_BYTES_MAX: Final = HEADERS_BYTES_MAX - 64 * KIB  # or they are left out
+
+# -- consensus -------------------------------------------------------------------------------------
+ELECTION_TICKS: Final = 10  # without a leader, and up to twice as many: then a peer campaigns
+HEARTBEAT_TICKS: Final = 1  # between two signs of life of a leader
+APPEND_BYTES_MAX: Final = 1 * MIB  # of entries in one message; a larger entry goes alone
+WINDOW_BYTES_MAX: Final = 64 * MIB  # of entries on their way to one peer
+WINDOW_MESSAGES_MAX: Final = 256  # on their way to one peer
+UNCOMMITTED_BYTES_MAX: Final = 256 * MIB  # of a leader's entries; past it nothing new comes in
+APPEND_ENTRIES_MAX: Final = 10_000  # in one message: small ones, which bytes alone do not bound
+PEERS_MAX: Final = 32  # voters and learners of one log; a quorum of more would be slow
+READS_MAX: Final = 10_000  # readers that wait for a confirmation of who leads

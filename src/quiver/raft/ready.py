@@ -32,16 +32,22 @@ class Save:
     """To be made durable. Handed back with `Raft.persisted`, it stands for all that were before it.
 
     First the vote, then the log is cut behind entry `cut`, then entries are appended. `last_index`
-    and `last_term` are the end of the log then: a save whose end was overwritten since counts for
-    nothing (the entries are other ones).
+    and `last_term` are the end of the log then. Saves are numbered in their order: the entries of
+    one count for nothing if the log was cut after it, even if the same ones were appended again.
+
+    `commit` is stored with the entries and alone is no reason to save. A peer that has a change of
+    the peers in its log must not forget that the change before was committed: it would campaign
+    with voters two changes old, whose majority need not know what was committed since.
     """
 
+    number: int
     vote: Vote
     votes: bool  # whether the vote is another one than in the save before
     cut: int | None
     entries: tuple[Entry, ...]
     last_index: int
     last_term: int
+    commit: int
 
 
 @dataclass(frozen=True, slots=True)
