@@ -43,7 +43,7 @@ class Disk:
     """What a peer would find after a power cut."""
 
     snapshot: Snapshot
-    vote: Vote = Vote()
+    vote: Vote = field(default_factory=Vote)
     entries: list[Entry] = field(default_factory=list)
     commit: int = 0
 
@@ -531,12 +531,12 @@ def _runs(snapshot: Snapshot, entries: list[Entry]) -> str:
 def _numbers(words: tuple[str, ...]) -> dict[str, list[int]]:
     """`term 1 prev 3@1` as {"term": [1], "prev": [3, 1]}."""
     said: dict[str, list[int]] = {}
+    numbers: list[int] = []
     for word in words:
         if word.isalpha():
-            name = word
-            said[name] = []
+            numbers = said[word] = []
         else:
-            said[name].extend(map(int, word.split("@")))
+            numbers.extend(map(int, word.split("@")))
     return said
 
 

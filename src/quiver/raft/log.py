@@ -34,10 +34,10 @@ class TermLog:
 
     def append(self, term: int, nbytes: int) -> None:
         """One more entry at the end."""
+        assert term >= self.last_term, "terms fall along the log"
         self.last += 1
         self._totals.append(self._totals[-1] + nbytes)
         if term != self.last_term or not self._firsts:
-            assert term >= self.last_term, "terms fall along the log"
             self._firsts.append(self.last)
             self._terms.append(term)
             self.last_term = term

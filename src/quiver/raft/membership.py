@@ -31,8 +31,12 @@ def check_successor(peers: Peers, peer: int) -> None:
         raise InvalidRequest(f"peer {peer} is no voter, so it cannot lead")
 
 
-def check_change(now: Peers, then: Peers) -> None:
-    """Raises InvalidRequest unless one peer comes, goes, or becomes a voter or a learner."""
+def check_change(now: Peers, then: Peers, leader: int) -> None:
+    """Raises InvalidRequest unless one peer comes, goes, or becomes a voter or a learner.
+
+    The last of two voters must be the leader: if it is lost before the other one knows that it is
+    alone, that one waits for its vote.
+    """
     _check(then)
     if now.outgoing:
         raise InvalidRequest("the voters are being changed jointly: that must end first")
@@ -48,6 +52,11 @@ def check_change(now: Peers, then: Peers) -> None:
     if len(changed) > 1:
         listed = ", ".join(map(str, changed))
         raise InvalidRequest(f"peers change one at a time, not {listed} at once")
+    if len(then.voters) == 1 and leader not in then.voters:
+        raise InvalidRequest(
+            f"peer {then.voters[0]} would be the only voter, but peer {leader} leads:"
+            " hand over to it first"
+        )
 
 
 def _check(peers: Peers) -> None:

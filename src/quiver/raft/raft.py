@@ -187,7 +187,7 @@ class Raft:
         way, also one that a leader before has left behind.
         """
         self._must_lead()
-        membership.check_change(self._peers, peers)
+        membership.check_change(self._peers, peers, self._me)
         if self._applied < self._change:
             raise PeersChanging(
                 f"entry {self._change} must be applied first: the peers may be changed by what is"
@@ -256,8 +256,11 @@ class Raft:
             self._beat_ticks = 0
             self._beats = True
         self._transfer_ticks += 1
-        if self._transfer_ticks >= self._settings.election_ticks:
+        if self._transferee is not None and self._transfer_ticks >= self._settings.election_ticks:
             self._transferee = None
+            if not membership.votes_in(self._peers, self._me):
+                self._follow(self.term, None)
+                return
         if not self._timer.leased:
             self._timer.restart()
             self._check_quorum()
@@ -294,14 +297,26 @@ class Raft:
     def reconfigure(self, peers: Peers) -> None:
         """An entry that changes the peers is applied: from now on these count."""
         self._peers = peers
-        if self._role is not Role.FOLLOWER and not membership.votes_in(peers, self._me):
-            if self._role is Role.LEADER:
-                self._feed_peers()  # the others should know that it is committed
-            self._follow(self.term, None)
-        elif self._role is Role.LEADER:
+        voter = membership.votes_in(peers, self._me)
+        if self._role is Role.LEADER:
             self._track_peers()
             self._advance_commit()
             self._end_round()
+            if not voter:
+                self._leave()
+        elif self._role is not Role.FOLLOWER and not voter:
+            self._follow(self.term, None)
+
+    def _leave(self) -> None:
+        """Hands over to the voter that has most: who steps down at once leaves others waiting.
+
+        In a group of two it could leave one that needs its vote and cannot get it, because the end
+        of its log is missing there.
+        """
+        voters = membership.other_voters(self._peers, self._me)
+        self._transferee = max(voters, key=lambda peer: self._others[peer].match)
+        self._transfer_ticks = 0
+        self._hand_over()
 
     def installed(self, snapshot: Snapshot) -> None:
         """A state is in place and durable, and the log is empty and begins behind it."""
