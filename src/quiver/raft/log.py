@@ -103,8 +103,10 @@ class TermLog:
 
     def entries(self, after: int, upto: int) -> tuple[Entry, ...]:
         """The entries behind `after`, up to `upto`."""
-        totals, base = self._totals, self.base
+        totals, base, term_of = self._totals, self.base, self.term_of
         return tuple(
-            Entry(index, self.term_of(index), totals[index - base] - totals[index - base - 1])
-            for index in range(after + 1, upto + 1)
+            [
+                Entry(index, term_of(index), totals[index - base] - totals[index - base - 1])
+                for index in range(after + 1, upto + 1)
+            ]
         )

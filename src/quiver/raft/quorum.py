@@ -34,7 +34,7 @@ def agreed(peers: Peers, reached: Mapping[int, int]) -> int:
 
 
 def _agreed(voters: tuple[int, ...], reached: Mapping[int, int]) -> int:
-    ascending = sorted(reached.get(voter, 0) for voter in voters)
+    ascending = sorted([reached.get(voter, 0) for voter in voters])
     return ascending[len(voters) - majority(voters)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from quiver.raft.messages import Early, Entry, Late, Snapshot
@@ -27,8 +27,7 @@ class Vote:
     peer: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Save:
+class Save(NamedTuple):
     """To be made durable. Handed back with `Raft.persisted`, it stands for all that were before it.
 
     First the vote, then the log is cut behind entry `cut`, then entries are appended. `last_index`
@@ -58,8 +57,7 @@ class Read:
     index: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Ready:
+class Ready(NamedTuple):
     """What has come up since the last one.
 
     `save` is begun, and `before` may be sent meanwhile. `after` may be sent when this save and all
