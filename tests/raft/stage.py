@@ -48,7 +48,8 @@ class Disk:
     commit: int = 0
 
     def write(self, save: Save) -> None:
-        self.vote = save.vote
+        if save.votes:
+            self.vote = save.vote
         if save.cut is not None:
             self.entries = [entry for entry in self.entries if entry.index <= save.cut]
         self.entries.extend(save.entries)
@@ -218,6 +219,7 @@ class Stage:
         here.applied = snapshot.index
         here.states = {snapshot.index: snapshot.peers}
         here.raft.installed(snapshot)
+        self.lines.append(f"{peer} counts {_told(here.raft.peers)}")
 
     def do_failed(self, peer: str) -> None:
         """The state that the peer was fetching could not be had."""
@@ -283,6 +285,11 @@ class Stage:
         for link in self._named(words):
             self.held.setdefault(link, []).extend(self.links.pop(link, []))
             self.holding.add(link)
+
+    def do_late(self, *words: str) -> None:
+        """What is on its way is late; what is sent from now on is not."""
+        for link in self._named(words):
+            self.held.setdefault(link, []).extend(self.links.pop(link, []))
 
     def do_release(self, *words: str) -> None:
         """What was late is on its way again."""
@@ -571,6 +578,9 @@ _MADE: dict[str, Callable[[int, int, dict[str, list[int]]], AnyMessage]] = {
     "state": _made_install,
     "have": lambda sender, to, said: AppendReply(
         sender=sender, to=to, term=said["term"][0], match=said["match"][0]
+    ),
+    "no": lambda sender, to, said: AppendReply(
+        sender=sender, to=to, term=said["term"][0], match=0, rejected=said["rejected"][0]
     ),
     "now": lambda sender, to, said: TimeoutNow(sender=sender, to=to, term=said["term"][0]),
 }

@@ -64,9 +64,14 @@ class PreVoteRequest(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreVoteReply(Message):
-    """`term` is the one asked for if granted, otherwise the sender's own."""
+    """`term` is the one asked for if granted, otherwise the sender's own.
+
+    It also says what the sender knows to be committed, as `VoteReply` does.
+    """
 
     granted: bool
+    commit: int = 0
+    commit_term: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,9 +85,15 @@ class VoteRequest(Message):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VoteReply(Message):
-    """The sender's vote in this term, or that it has none to give."""
+    """The sender's vote in this term, or that it has none to give.
+
+    It also says that entry `commit` of term `commit_term` is committed. The sender may be a peer
+    whose vote is needed only because the candidate does not know yet that it was removed.
+    """
 
     granted: bool
+    commit: int = 0
+    commit_term: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

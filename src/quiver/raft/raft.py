@@ -319,7 +319,10 @@ class Raft:
         self._hand_over()
 
     def installed(self, snapshot: Snapshot) -> None:
-        """A state is in place and durable, and the log is empty and begins behind it."""
+        """A state is in place and durable, and the log is empty and begins behind it.
+
+        What was to be saved before is durable or gone: it will not be written behind this.
+        """
         if snapshot != self._installing:
             return
         self._installing = self._install = None
@@ -357,6 +360,8 @@ class Raft:
     def step(self, message: AnyMessage) -> None:
         """A message has come; old ones, repeated ones and ones out of order do no harm."""
         assert message.to == self._me != message.sender, "a message for somebody else"
+        if isinstance(message, PreVoteReply | VoteReply):
+            self._learn_commit(message.commit, message.commit_term)
         if message.term < self.term:
             self._answer_old(message)
             return
@@ -399,10 +404,8 @@ class Raft:
     def _enter_term(self, message: AnyMessage) -> bool:
         """Follows into a newer term, where that is right; returns whether to go on."""
         match message:
-            case PreVoteRequest():
-                return not self._hears_leader()
-            case PreVoteReply(granted=True):
-                return True  # of the term that it asked for, which has not begun
+            case PreVoteRequest() | PreVoteReply(granted=True):
+                return True  # of a term that has not begun
             case VoteRequest(transfer=False) if self._hears_leader():
                 return False
             case Append() | Heartbeat() | Install():
@@ -422,9 +425,9 @@ class Raft:
             case Append() | Heartbeat() | Install():
                 self._after.append(HeartbeatReply(sender=self._me, to=to, term=term))
             case PreVoteRequest():
-                self._before.append(PreVoteReply(sender=self._me, to=to, term=term, granted=False))
+                self._answer_pre_vote(to, granted=False, term=term)
             case VoteRequest():
-                self._after.append(VoteReply(sender=self._me, to=to, term=term, granted=False))
+                self._answer_vote(to, granted=False)
             case ReadRequest(token=token):
                 self._before.append(
                     ReadReply(sender=self._me, to=to, term=term, token=token, index=None)
@@ -478,7 +481,7 @@ class Raft:
             )
 
     def _count_vote(self, peer: int, *, granted: bool) -> None:
-        self._votes.setdefault(peer, granted)
+        self._votes[peer] = granted
         match quorum.verdict(self._peers, self._votes):
             case Verdict.LOST:
                 self._follow(self.term, None)
@@ -490,15 +493,23 @@ class Raft:
                 pass
 
     def _on_pre_vote_request(self, request: PreVoteRequest) -> None:
-        granted = request.term > self.term and self._log.reaches(
-            request.last_index, request.last_term
+        granted = (
+            request.term > self.term
+            and not self._hears_leader()
+            and self._log.reaches(request.last_index, request.last_term)
         )
+        term = request.term if granted else self.term
+        self._answer_pre_vote(request.sender, granted=granted, term=term)
+
+    def _answer_pre_vote(self, to: int, *, granted: bool, term: int) -> None:
         self._before.append(
             PreVoteReply(
                 sender=self._me,
-                to=request.sender,
-                term=request.term if granted else self.term,
+                to=to,
+                term=term,
                 granted=granted,
+                commit=self._commit,
+                commit_term=self._log.term_of(self._commit),
             )
         )
 
@@ -517,9 +528,28 @@ class Raft:
             self._vote = Vote(self.term, request.sender)
             if self._leader is None:
                 self._follow(self.term, None)  # gives it time to win
+        self._answer_vote(request.sender, granted=granted)
+
+    def _answer_vote(self, to: int, *, granted: bool) -> None:
         self._after.append(
-            VoteReply(sender=self._me, to=request.sender, term=self.term, granted=granted)
+            VoteReply(
+                sender=self._me,
+                to=to,
+                term=self.term,
+                granted=granted,
+                commit=self._commit,
+                commit_term=self._log.term_of(self._commit),
+            )
         )
+
+    def _learn_commit(self, index: int, term: int) -> None:
+        """What is committed stays so, whoever says it in whatever term.
+
+        This frees a candidate that asks a peer for its vote only because it does not know that this
+        peer was removed, and cannot get it because the end of its log is missing.
+        """
+        if self._log.has(index, term):
+            self._commit_upto(index)
 
     def _on_timeout_now(self, message: TimeoutNow) -> None:
         if message.sender == self._leader and self._may_campaign():
