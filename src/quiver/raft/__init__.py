@@ -74,8 +74,9 @@ What happens when
     a newer term     follower in it      follower in it      follower in it      follower in it
     an older term    says the newer one, if the sender would wait for an answer
 
-A newer term is ignored where it asks for votes while a leader is heard (except if that leader has
-asked for the election), and in pre-votes, whose term has not begun. `-` means: ignored.
+`-` means: ignored. A newer term is ignored where it asks for votes while a leader is heard (except
+if that leader has asked for the election). The term of a pre-vote has not begun, so nobody enters
+it; the answer is yes for a log as good as its own, if no leader is heard.
 
 The rules, and where they live
 ------------------------------
@@ -117,6 +118,8 @@ Membership (`membership.py`)
     `Save.commit` is stored with the entries.
   * *Learners* get everything and count for nothing. But whoever is asked for a vote gives it: a
     peer may be a voter without having learned it yet.
+  * Who refuses a vote says what is committed. It may be a peer that was removed: then the candidate
+    learns that it does not need this vote.
   * A leader that is removed hands over. Numbers of peers are never used again.
 
 A group of one goes through the same code: its quorum is itself. One that never had another peer is

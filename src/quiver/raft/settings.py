@@ -30,8 +30,8 @@ class Settings:
                 raise InvalidRequest(f"{name} must be at least 1, not {getattr(self, name)}")
         if self.election_ticks <= 2 * self.heartbeat_ticks:
             raise InvalidRequest(
-                f"election_ticks ({self.election_ticks}) must be more than two heartbeats"
-                f" ({self.heartbeat_ticks} ticks each): a lost one is no reason for an election"
+                f"election_ticks ({self.election_ticks}) must be more than twice heartbeat_ticks"
+                f" ({self.heartbeat_ticks}): one lost heartbeat is no reason for an election"
             )
 
 
