@@ -139,12 +139,12 @@ class Raft:
 
     @property
     def begins(self) -> int | None:
-        """The entry with which its leadership began; None if it does not lead, or is alone.
+        """The entry with which its newest leadership began; None if there was none, or it is alone.
 
         It comes out in a `Save` like others, but was not proposed: the driver gives it a payload
-        that changes nothing.
+        that changes nothing. That leadership may be over when the entry comes out.
         """
-        return self._begins or None if self._role is Role.LEADER else None
+        return self._begins or None
 
     @property
     def transferee(self) -> int | None:
