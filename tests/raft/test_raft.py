@@ -123,6 +123,37 @@ def test_entries_that_were_saved_before_a_state_was_put_in_place_count_for_nothi
     assert (raft.stable_index, raft.last_index, raft.commit) == (4, 4, 4)
 
 
+def test_a_first_entry_that_was_overwritten_is_not_known_as_such():
+    raft = peer()
+    raft.campaign()
+    raft.step(PreVoteReply(sender=2, to=1, term=1, granted=True))
+    drain(raft)
+    raft.step(VoteReply(sender=2, to=1, term=1, granted=True))
+    assert raft.begins == 1
+    other = (Entry(1, 2, 50),)
+    raft.step(Append(sender=2, to=1, term=2, prev_index=0, prev_term=0, entries=other, commit=0))
+    assert saved(raft).entries == other
+    assert raft.begins is None
+
+
+def test_while_voters_change_jointly_both_sets_must_have_an_entry():
+    raft = leader()
+    raft.reconfigure(Peers((1, 2, 3), outgoing=(1, 4, 5)))
+    raft.propose((1,))
+    drain(raft)
+    for other, commit in ((2, 1), (3, 1), (4, 2)):
+        raft.step(AppendReply(sender=other, to=1, term=1, match=2))
+        assert raft.commit == commit
+
+
+def test_a_snapshot_is_of_what_is_applied_and_durable():
+    raft = leader()
+    raft.compacted(Snapshot(1, 1, THREE))
+    raft.propose((1,))
+    with pytest.raises(AssertionError, match="what is to come"):
+        raft.compacted(Snapshot(2, 1, THREE))
+
+
 def test_a_state_that_is_not_waited_for_changes_nothing():
     raft = peer()
     raft.installed(Snapshot(4, 2, THREE))

@@ -139,7 +139,7 @@ class Raft:
 
     @property
     def begins(self) -> int | None:
-        """The entry with which its newest leadership began; None if there was none, or it is alone.
+        """The entry with which its newest leadership began; None if it is not in the log.
 
         It comes out in a `Save` like others, but was not proposed: the driver gives it a payload
         that changes nothing. That leadership may be over when the entry comes out.
@@ -332,6 +332,7 @@ class Raft:
         self._log.reset(snapshot.index, snapshot.term)
         self._commit = self._applied = self._stable = self._saved_last = snapshot.index
         self._cut = None
+        self._begins = 0
         self._counts_from = self._saves + 1
         self._answer_install(snapshot.index, installed=True)
 
@@ -343,7 +344,7 @@ class Raft:
 
     def compacted(self, snapshot: Snapshot) -> None:
         """There is a newer snapshot, and the log begins behind it."""
-        assert snapshot.index <= self._applied
+        assert snapshot.index <= min(self._applied, self._stable), "a snapshot of what is to come"
         if snapshot.index > self._log.base:
             self._log.drop(snapshot.index)
             assert self._log.base_term == snapshot.term
@@ -759,6 +760,8 @@ class Raft:
             self._cut = self._saved_last = after
             self._counts_from = self._saves + 1
         self._stable = min(self._stable, after)
+        if after < self._begins:
+            self._begins = 0  # what is there now has come with a message
 
     def _refuse(self, append: Append) -> None:
         hint = self._log.back_to(append.prev_index, append.prev_term)
