@@ -242,6 +242,35 @@ def test_settings_that_could_not_work_are_refused(name, value):
         Settings(**settings)
 
 
+def test_peers_do_not_change_while_voters_change_jointly():
+    raft = leader()
+    raft.reconfigure(Peers((1, 2, 3), outgoing=(1, 4, 5)))
+    with pytest.raises(InvalidRequest, match="jointly"):
+        raft.propose_peers(Peers((1, 2)), 1)
+
+
+def test_a_transfer_to_a_peer_that_is_removed_meanwhile_is_given_up():
+    raft = leader()
+    change = raft.propose_peers(Peers((1, 2)), 1)
+    drain(raft)
+    raft.transfer(3)
+    assert raft.transferee == 3
+    raft.step(AppendReply(sender=2, to=1, term=1, match=change))
+    drain(raft)
+    raft.reconfigure(Peers((1, 2)))
+    assert raft.transferee is None
+    assert raft.propose((1,)) == change + 1
+
+
+@pytest.mark.parametrize("term", [1, 2])
+def test_who_does_not_lead_has_no_answer_for_readers_of_others(term):
+    raft = peer()
+    raft.step(Heartbeat(sender=2, to=1, term=2, commit=0))
+    drain(raft)
+    raft.step(ReadRequest(sender=3, to=1, term=term, token=5))
+    assert taken(raft).before == (ReadReply(sender=1, to=3, term=2, token=5, index=None),)
+
+
 # -- bounds -------------------------------------------------------------------------------------------
 
 
