@@ -249,6 +249,15 @@ def test_peers_do_not_change_while_voters_change_jointly():
         raft.propose_peers(Peers((1, 2)), 1)
 
 
+def test_a_candidate_that_learns_that_it_was_removed_gives_up():
+    raft = peer()
+    raft.campaign()
+    raft.reconfigure(Peers((2, 3)))
+    assert raft.role is Role.FOLLOWER
+    raft.campaign()
+    assert raft.role is Role.FOLLOWER
+
+
 def test_a_transfer_to_a_peer_that_is_removed_meanwhile_is_given_up():
     raft = leader()
     change = raft.propose_peers(Peers((1, 2)), 1)
