@@ -105,7 +105,7 @@ class Backlog:
 
         def take() -> None:
             start = time.perf_counter()
-            shard._engine.begin_snapshot(shard.now_ms())
+            shard._peer.begin_snapshot(shard.now_ms())
             taken.resolve((time.perf_counter() - start) * 1000)
 
         taken: Ticket[float] = Ticket()

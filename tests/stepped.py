@@ -6,7 +6,7 @@ from quiver.batches.rows import make_row
 from quiver.model.commands import Command, CreateTopic, Held, Receive, Settle
 from quiver.model.replies import Grant
 from quiver.model.topic import TopicPolicy
-from quiver.node.engine import Engine, Proposal
+from quiver.node.engine import Proposal
 from quiver.node.front import (
     CommandRequest,
     Front,
@@ -17,6 +17,7 @@ from quiver.node.front import (
     WatchRequest,
 )
 from quiver.node.packing import SendRequest
+from quiver.node.peer import Peer
 from quiver.node.placing import TopicHandle
 from quiver.node.tickets import Ticket
 from quiver.testing import MemoryFiles
@@ -31,7 +32,8 @@ class Stepped:
 
     def __init__(self) -> None:
         self.now_ms = START_MS
-        self.engine = Engine.open(MemoryFiles(), now_ms=START_MS, secret=b"s" * 32)
+        self.peer = Peer.open(MemoryFiles(), now_ms=START_MS, secret=b"s" * 32)
+        self.engine = self.peer.engine
         self.front = Front(self.engine)
         self.given_back: list[Grant] = []
 
@@ -66,7 +68,7 @@ class Stepped:
 
     def commit(self, pending: list[Pending]) -> list[Pending]:
         """One round: what it makes the front propose next."""
-        outcomes = self.engine.commit([one.proposal for one in pending], now_ms=self.now_ms)
+        outcomes = self.peer.commit([one.proposal for one in pending], now_ms=self.now_ms)
         return self.front.answered(zip(pending, outcomes, strict=True), self.now_ms)
 
     def run(self, *requests: FrontRequest) -> int:

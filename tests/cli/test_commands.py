@@ -14,7 +14,8 @@ from quiver.client.flows import Flows
 from quiver.client.local import LocalBroker
 from quiver.model.commands import Raise
 from quiver.node.clock import SystemClock
-from quiver.node.engine import Engine, Proposal
+from quiver.node.engine import Proposal
+from quiver.node.peer import Peer
 from quiver.node.shard import Shard
 from quiver.storage.files import DiskFiles
 from quiver.storage.logfile import name_of
@@ -425,13 +426,13 @@ def test_damage_is_found_explained_and_never_opened(orders):
 def test_a_directory_of_a_newer_level_is_explained_and_never_opened(orders, monkeypatch, saved):
     now_ms = SystemClock().now_ms()
     with monkeypatch.context() as newer:
-        engine = Engine.open(DiskFiles(orders.data), now_ms=now_ms, secret=b"")
-        engine.commit([Proposal(Raise(add_level(newer)))], now_ms=now_ms)
+        peer = Peer.open(DiskFiles(orders.data), now_ms=now_ms, secret=b"")
+        peer.commit([Proposal(Raise(add_level(newer)))], now_ms=now_ms)
         if saved:
-            made = engine.begin_snapshot(now_ms)
+            made = peer.begin_snapshot(now_ms)
             made.save()
-            engine.snapshots.finish(made)
-        engine.close()
+            peer.engine.snapshots.finish(made)
+        peer.engine.close()
     before = contents(orders.data)
     found = orders.json("doctor", code=1)
     (problem,) = found["problems"]
@@ -447,8 +448,8 @@ def test_a_directory_of_a_newer_level_is_explained_and_never_opened(orders, monk
 def test_the_doctor_misses_what_only_the_snapshot_knows_of(cli, monkeypatch):
     monkeypatch.setattr(limits, "SNAPSHOT_LOG_ENTRIES", 20)
     cli.data.mkdir()
-    engine = Engine.open(DiskFiles(cli.data), now_ms=1, secret=bytes(32), file_bytes=2_000)
-    shard = Shard(engine, SystemClock())
+    peer = Peer.open(DiskFiles(cli.data), now_ms=1, secret=bytes(32), file_bytes=2_000)
+    shard = Shard(peer, SystemClock())
     with quiver.Queue(Flows(LocalBroker(shard), "disk"), shard.close) as queue:
         queue.create_topic("old")
         for n in range(60):
@@ -584,8 +585,9 @@ def test_ledger_lists_and_chooses(story):
 
 def test_the_doctor_and_later_commands_know_the_files_of_the_ledger(story):
     files = DiskFiles(story.data)
-    engine = Engine.open(files, now_ms=0, secret=b"")
-    made = engine.begin_snapshot(0)
+    peer = Peer.open(files, now_ms=0, secret=b"")
+    engine = peer.engine
+    made = peer.begin_snapshot(0)
     made.save()
     engine.snapshots.finish(made)
     engine.close()

@@ -36,7 +36,7 @@ from quiver.client.connect import open_node
 from quiver.client.flows import Flows
 from quiver.client.local import LocalBroker
 from quiver.client.remote.address import parse
-from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.node.shard import Shard
 from quiver.server.app import make_app
 from quiver.server.auth import Guard
@@ -82,11 +82,11 @@ def open_shard(path: Path, clock: VirtualClock) -> tuple[Shard, Callable[[], Non
     """`quiver.client.connect.open_shard` with a clock that a test advances."""
     lock = DirectoryLock.acquire(path)
     try:
-        engine = Engine.open(DiskFiles(path), now_ms=clock.now_ms(), secret=token_bytes(32))
+        peer = Peer.open(DiskFiles(path), now_ms=clock.now_ms(), secret=token_bytes(32))
     except BaseException:
         lock.release()
         raise
-    shard = Shard(engine, clock)
+    shard = Shard(peer, clock)
 
     def wake() -> None:
         try:

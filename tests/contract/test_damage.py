@@ -12,7 +12,7 @@ import quiver
 from quiver import limits
 from quiver.client.flows import Flows
 from quiver.client.local import LocalBroker
-from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.node.shard import Shard
 from quiver.storage.doctor import inspect
 from quiver.storage.files import DiskFiles
@@ -216,7 +216,7 @@ def test_doctor_names_the_messages_of_the_damaged_row_groups_only(tmp_path, monk
 def test_a_letter_that_expired_while_it_was_leased_is_kept(tmp_path):
     clock = VirtualClock(1_000_000)
     files = DiskFiles(tmp_path)
-    shard = Shard(Engine.open(files, now_ms=clock.now_ms(), secret=b"s"), clock)
+    shard = Shard(Peer.open(files, now_ms=clock.now_ms(), secret=b"s"), clock)
     with quiver.Queue(Flows(LocalBroker(shard), "disk"), shard.close) as queue:
         queue.create_topic("t", dead_letter="dead")
         queue.send("t", b"precious", ttl=1)

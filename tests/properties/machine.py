@@ -48,7 +48,7 @@ from quiver.model.commands import (
 )
 from quiver.model.replies import ProducerOpened, Received
 from quiver.model.topic import ALTERABLE, Order, Retry, TopicPolicy
-from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.storage import codec
 from tests.properties.storm import RETENTIONS
 from tests.properties.world import START_MS, Ask, Lease, World
@@ -643,5 +643,5 @@ class UnsnappedMachine(DeliveryMachine):
         world = self.world
         world.engine.close()
         copy = world.files.crash("none")
-        again = Engine.open(copy, now_ms=0, secret=b"another", **world.sizes)
+        again = Peer.open(copy, now_ms=0, secret=b"another", **world.sizes).engine
         assert codec.encode_state(again.digest_state()) == world.state

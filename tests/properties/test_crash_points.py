@@ -10,7 +10,8 @@ from quiver.errors import StorageError
 from quiver.model.commands import CreateTopic, Held, Receive, Send, Settle
 from quiver.model.replies import Received
 from quiver.model.topic import TopicPolicy
-from quiver.node.engine import Engine, Proposal
+from quiver.node.engine import Proposal
+from quiver.node.peer import Peer
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.lengths import quickly
 from tests.properties.workload import SECRET, START_MS, bodies_of, single_run
@@ -27,52 +28,53 @@ class Script:
         self.acked: list[bytes] = []
 
     def run(self) -> None:
-        engine = Engine.open(self.files, now_ms=START_MS, secret=SECRET, **SIZES)
-        engine.commit([Proposal(CreateTopic("t", TopicPolicy()))], now_ms=START_MS)
+        peer = Peer.open(self.files, now_ms=START_MS, secret=SECRET, **SIZES)
+        engine = peer.engine
+        peer.commit([Proposal(CreateTopic("t", TopicPolicy()))], now_ms=START_MS)
         for turn in range(6):
-            self.send(engine, turn)
+            self.send(peer, turn)
             if turn % 2:
-                self.receive_and_ack(engine)
+                self.receive_and_ack(peer)
             if turn in (2, 4):
-                made = engine.begin_snapshot(START_MS + turn)
+                made = peer.begin_snapshot(START_MS + turn)
                 made.save()
                 engine.snapshots.finish(made)
         engine.close()
 
-    def send(self, engine: Engine, turn: int) -> None:
+    def send(self, peer: Peer, turn: int) -> None:
         bodies = [b"%d-%d " % (turn, at) + bytes(100) for at in range(3)]
         batch = pack([make_row(body) for body in bodies], START_MS)
         proposal = Proposal(Send(1, single_run(3), (1,)), batch, encode_whole(batch, None))
-        [outcome] = engine.commit([proposal], now_ms=START_MS + turn)
+        [outcome] = peer.commit([proposal], now_ms=START_MS + turn)
         assert not isinstance(outcome.reply, Exception)
         self.stored += bodies
 
-    def receive_and_ack(self, engine: Engine) -> None:
-        [outcome] = engine.commit([Proposal(Receive(1, "g", 2, 60_000))], now_ms=START_MS)
+    def receive_and_ack(self, peer: Peer) -> None:
+        [outcome] = peer.commit([Proposal(Receive(1, "g", 2, 60_000))], now_ms=START_MS)
         got = outcome.reply
         assert isinstance(got, Received)
         ranges = tuple((piece.offset, piece.offset + piece.count) for piece in got.slices)
         bodies = [
             body
-            for batch, at, part in engine.source(1, got.slices).pieces()
+            for batch, at, part in peer.engine.source(1, got.slices).pieces()
             for body in batch.column(0).slice(at, part.count).to_pylist()
         ]
         settle = Settle(1, got.group, "ack", (Held(0, got.epoch, ranges),))
-        engine.commit([Proposal(settle)], now_ms=START_MS)
+        peer.commit([Proposal(settle)], now_ms=START_MS)
         self.acked += bodies
 
 
-def drained(engine: Engine) -> list[bytes]:
+def drained(peer: Peer) -> list[bytes]:
     """Everything that group g can still get, by real leases; all earlier leases have ended."""
     got: list[bytes] = []
     later = START_MS + 10_000_000
     while True:
-        [outcome] = engine.commit([Proposal(Receive(1, "g", 100, 60_000))], now_ms=later)
+        [outcome] = peer.commit([Proposal(Receive(1, "g", 100, 60_000))], now_ms=later)
         assert isinstance(outcome.reply, Received)
         slices = outcome.reply.slices
         if not slices:
             return got
-        for batch, at, part in engine.source(1, slices).pieces():
+        for batch, at, part in peer.engine.source(1, slices).pieces():
             got += batch.column(0).slice(at, part.count).to_pylist()
 
 
@@ -100,12 +102,13 @@ def test_a_crash_at_any_operation_loses_nothing_and_doubles_nothing(late, step):
             with pytest.raises(SimulatedCrash):
                 script.run()
             crashes += 1
-            engine = Engine.open(files.crash(survival), now_ms=START_MS, secret=SECRET, **SIZES)
+            peer = Peer.open(files.crash(survival), now_ms=START_MS, secret=SECRET, **SIZES)
+            engine = peer.engine
             engine.core.check()
             if "t" not in engine.core.names:
                 assert not script.stored
                 continue
-            left = drained(engine)
+            left = drained(peer)
             where = f"operation {crash_at}, {survival}"
             assert len(left) == len(set(left)), where
             lost = set(script.stored) - set(left) - set(script.acked)
@@ -116,7 +119,7 @@ def test_a_crash_at_any_operation_loses_nothing_and_doubles_nothing(late, step):
                     set(script.stored[: len(script.acked) + 2]) - set(script.acked)
                 ), where
             assert not set(script.acked) & set(left), where
-            Script.send(script, engine, 99)
+            Script.send(script, peer, 99)
     assert crashes == len(points) * len(survivals())
 
 
@@ -124,14 +127,15 @@ def directory_after_a_kill() -> tuple[dict[str, bytes], list[bytes]]:
     """What a process that was killed leaves on disk, and what it had confirmed."""
     files = MemoryFiles()
     script = Script(files)
-    engine = Engine.open(files, now_ms=START_MS, secret=SECRET, **SIZES)
-    engine.commit([Proposal(CreateTopic("t", TopicPolicy()))], now_ms=START_MS)
-    script.send(engine, 0)
-    script.send(engine, 1)
-    made = engine.begin_snapshot(START_MS + 1)
+    peer = Peer.open(files, now_ms=START_MS, secret=SECRET, **SIZES)
+    engine = peer.engine
+    peer.commit([Proposal(CreateTopic("t", TopicPolicy()))], now_ms=START_MS)
+    script.send(peer, 0)
+    script.send(peer, 1)
+    made = peer.begin_snapshot(START_MS + 1)
     made.save()
     engine.snapshots.finish(made)
-    script.send(engine, 2)
+    script.send(peer, 2)
     after = files.crash("all")
     contents = {name: after.open(name).read(0, after.open(name).size()) for name in after.names()}
     return contents, script.stored
@@ -143,7 +147,8 @@ def opened(contents: dict[str, bytes]) -> list[bytes] | None:
     for name, data in contents.items():
         files.create(name).write(0, [data])
     try:
-        engine = Engine.open(files.crash("all"), now_ms=START_MS, secret=SECRET, **SIZES)
+        peer = Peer.open(files.crash("all"), now_ms=START_MS, secret=SECRET, **SIZES)
+        engine = peer.engine
         return bodies_of(engine, 1)
     except StorageError:
         return None

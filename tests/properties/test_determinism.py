@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.testing import MemoryFiles
 from tests.bounds import set_bounds
 from tests.lengths import quickly
@@ -52,14 +52,14 @@ def test_questions_between_entries_change_nothing(seed):
     for _ in range(STEPS):
         work.step()
         work.engine.core.next_tick_ms()  # as a shard asks, and a replay does not
-    replayed = Engine.open(files.crash("none"), now_ms=START_MS, secret=b"of no use")
+    replayed = Peer.open(files.crash("none"), now_ms=START_MS, secret=b"of no use").engine
     assert digest(replayed) == digest(work.engine)
 
 
 @pytest.mark.parametrize("seed", quickly(2, range(6)))
 def test_a_log_replayed_from_zero_gives_the_state_of_the_live_engine(seed):
     work, files = played(seed)
-    replayed = Engine.open(files.crash("none"), now_ms=START_MS, secret=b"of no use")
+    replayed = Peer.open(files.crash("none"), now_ms=START_MS, secret=b"of no use").engine
     replayed.core.check()
     assert replayed.core.index == work.engine.core.index > STEPS // 2
     assert digest(replayed) == digest(work.engine)
@@ -71,7 +71,7 @@ def test_a_snapshot_and_the_log_behind_it_give_the_same_state(seed):
     work.snapshot()
     for _ in range(50):
         work.step()
-    replayed = Engine.open(files.crash("none"), now_ms=START_MS, secret=b"of no use")
+    replayed = Peer.open(files.crash("none"), now_ms=START_MS, secret=b"of no use").engine
     assert digest(replayed) == digest(work.engine)
 
 

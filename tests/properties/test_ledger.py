@@ -8,6 +8,7 @@ from quiver import limits
 from quiver.errors import DiskFull
 from quiver.model.ledger import Event
 from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.storage.ledger import spans
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.lengths import quickly
@@ -37,7 +38,7 @@ def play(files: MemoryFiles, seed: int) -> Workload:
 
 
 def opened(files: MemoryFiles) -> Engine:
-    return Engine.open(files, now_ms=START_MS, secret=SECRET, **SIZES)
+    return Peer.open(files, now_ms=START_MS, secret=SECRET, **SIZES).engine
 
 
 @pytest.fixture
@@ -107,7 +108,7 @@ def test_a_snapshot_without_room_keeps_the_rows_for_the_next():
         work = Workload(files, 3, **SIZES)
         for _ in range(STEPS):
             work.step()
-        made = work.engine.begin_snapshot(work.now_ms)
+        made = work.peer.begin_snapshot(work.now_ms)
         told = rows_of(work.engine)
         files.full_at = files.operations + full_at
         try:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.node.replica import Replica
 from quiver.storage.files import File
 from quiver.testing import MemoryFiles, SimulatedCrash
@@ -150,7 +151,8 @@ def test_after_a_crash_it_sees_what_the_next_owner_sees_and_changes_nothing(late
         if not any(name.startswith("wal-") for name in after.names()):
             continue  # there is no queue yet
         found = (reader.ask(Inside(Engine.digest_state)), seen(reader))
-        engine = Engine.open(same, now_ms=START_MS, secret=SECRET, **SIZES)
+        peer = Peer.open(same, now_ms=START_MS, secret=SECRET, **SIZES)
+        engine = peer.engine
         if engine.core.index > 1:  # else it was made just now
             assert found == (engine.digest_state(), pending(engine)), f"operation {crash_at}"
         assert contents(after) == contents(files.crash(Random(crash_at)))

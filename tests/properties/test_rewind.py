@@ -9,7 +9,7 @@ import pytest
 from quiver.core.delivery import DeliveryCore
 from quiver.model.commands import Command, Receive, SetTime, Tick
 from quiver.model.replies import Outcome
-from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.testing import MemoryFiles
 from tests.bounds import set_bounds
 from tests.lengths import quickly
@@ -89,7 +89,7 @@ def test_what_was_over_stays_over_and_what_was_to_come_is_to_come(seed):
         work.step()
         core.check()
     assert core.now_ms <= work.now_ms
-    replayed = Engine.open(files.crash("none"), now_ms=START_MS, secret=b"of no use")
+    replayed = Peer.open(files.crash("none"), now_ms=START_MS, secret=b"of no use").engine
     assert digest(replayed) == digest(work.engine)
     work.now_ms += 60_000
     work.do(Tick())

@@ -22,6 +22,7 @@ from quiver.model.commands import (
 from quiver.model.replies import Received
 from quiver.model.topic import TopicPolicy
 from quiver.node.engine import Engine, Proposal
+from quiver.node.peer import Peer
 from quiver.node.source import Source
 from quiver.storage import doctor, segment
 from quiver.testing import MemoryFiles, SimulatedCrash
@@ -43,7 +44,8 @@ class Script:
         self.files = files
         self.done = 0
         self.states: list[dict[int, list[bytes]]] = []
-        self.engine = Engine.open(files, now_ms=START_MS, secret=SECRET, **SIZES)
+        self.peer = Peer.open(files, now_ms=START_MS, secret=SECRET, **SIZES)
+        self.engine = self.peer.engine
 
     def run(self) -> None:
         self.run_until(7)
@@ -79,7 +81,7 @@ class Script:
         self.do(Settle(ORDERS, got.group, action, held))
 
     def do(self, command, proposal: Proposal | None = None):
-        [outcome] = self.engine.commit([proposal or Proposal(command)], now_ms=START_MS)
+        [outcome] = self.peer.commit([proposal or Proposal(command)], now_ms=START_MS)
         assert not isinstance(outcome.reply, Exception), outcome.reply
         self.done += 1
         if self.files.crash_at is None:
@@ -87,7 +89,7 @@ class Script:
         return outcome.reply
 
     def snapshot(self, turn: int) -> None:
-        made = self.engine.begin_snapshot(START_MS + turn, seal_all=turn % 3 == 2)
+        made = self.peer.begin_snapshot(START_MS + turn, seal_all=turn % 3 == 2)
         made.save()
         self.engine.snapshots.finish(made)
 
@@ -154,7 +156,8 @@ def test_a_crash_at_any_operation_of_sealing_loses_nothing_and_doubles_nothing(w
             assert not set(after.names()) - named, f"operation {crash_at}"
             assert all(one.severity != "error" for one in findings), f"operation {crash_at}"
             sealed_at += bool(segment.names(after))
-            engine = Engine.open(after, now_ms=START_MS, secret=SECRET, **SIZES)
+            peer = Peer.open(after, now_ms=START_MS, secret=SECRET, **SIZES)
+            engine = peer.engine
             engine.core.check()
             told = whole.states[done - 1] if done else {}
             underway = whole.states[done] if done < len(whole.states) else told
@@ -203,7 +206,7 @@ def sealed_directory() -> tuple[dict[str, bytes], list[bytes]]:
     script.do(CreateTopic("orders", TopicPolicy(2)))
     for turn in range(3):
         script.send(turn)
-    made = script.engine.begin_snapshot(START_MS, seal_all=True)
+    made = script.peer.begin_snapshot(START_MS, seal_all=True)
     made.save()
     script.engine.snapshots.finish(made)
     script.engine.close()
@@ -216,7 +219,7 @@ def opened(contents: dict[str, bytes]) -> Engine:
     files = MemoryFiles()
     for name, data in contents.items():
         files.create(name).write(0, [data])
-    return Engine.open(files.crash("all"), now_ms=START_MS, secret=SECRET, **SIZES)
+    return Peer.open(files.crash("all"), now_ms=START_MS, secret=SECRET, **SIZES).engine
 
 
 def readable(engine: Engine) -> list[bytes]:
@@ -285,7 +288,7 @@ def test_a_letter_buried_after_its_message_was_sealed_is_read_and_gets_its_own_p
 
 
 def seal(script: Script) -> None:
-    made = script.engine.begin_snapshot(START_MS, seal_all=True)
+    made = script.peer.begin_snapshot(START_MS, seal_all=True)
     made.save()
     script.engine.snapshots.finish(made)
 

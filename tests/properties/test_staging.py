@@ -11,6 +11,7 @@ from quiver.model.commands import CreateTopic, Entry, Pick, Publish, Receive, Ru
 from quiver.model.replies import Published, Received, SentMany, SentReply
 from quiver.model.topic import TopicPolicy, staging_name
 from quiver.node.engine import Engine, Proposal
+from quiver.node.peer import Peer
 from quiver.storage import codec
 from quiver.testing import MemoryFiles, SimulatedCrash
 from tests.properties.workload import SECRET, START_MS
@@ -26,11 +27,12 @@ class Job:
 
     def __init__(self, files: MemoryFiles) -> None:
         self.files = files
-        self.engine = Engine.open(files, now_ms=START_MS, secret=SECRET, **SIZES)
+        self.peer = Peer.open(files, now_ms=START_MS, secret=SECRET, **SIZES)
+        self.engine = self.peer.engine
         self.told: list[int] = []  # batches of which it was told that they are published
 
     def do(self, command, proposal: Proposal | None = None):
-        [outcome] = self.engine.commit([proposal or Proposal(command)], now_ms=START_MS)
+        [outcome] = self.peer.commit([proposal or Proposal(command)], now_ms=START_MS)
         assert not isinstance(outcome.reply, Exception), outcome.reply
         return outcome.reply
 
@@ -64,7 +66,7 @@ class Job:
         return {one.partition: (one.offset, one.offset + one.count) for one in sent.placed}
 
     def snapshot(self) -> None:
-        made = self.engine.begin_snapshot(START_MS)
+        made = self.peer.begin_snapshot(START_MS)
         made.save()
         self.engine.snapshots.finish(made)
 
@@ -91,7 +93,8 @@ def stored(engine: Engine) -> dict[int, list[bytes]]:
 def test_the_script_itself():
     job = Job(MemoryFiles())
     job.run()
-    engine = Engine.open(job.files, now_ms=START_MS, secret=SECRET, **SIZES)
+    peer = Peer.open(job.files, now_ms=START_MS, secret=SECRET, **SIZES)
+    engine = peer.engine
     assert stored(engine) == expected()
     assert engine.core.topics[STAGED].unsettled() == PARTS * ROWS  # the zombie's
 

@@ -33,6 +33,7 @@ from quiver.model.commands import (
 from quiver.model.replies import Outcome, Received, SentMany, Transacted
 from quiver.model.topic import Retry, TopicPolicy
 from quiver.node.engine import Engine, Proposal
+from quiver.node.peer import Peer
 from quiver.storage import codec
 from quiver.storage.files import Files
 
@@ -56,7 +57,8 @@ class Workload:
         self.settled: list[bytes] = []
         self.leases: list[Received] = []
         self.sent = 0
-        self.engine = Engine.open(files, now_ms=START_MS, secret=SECRET, **sizes)
+        self.peer = Peer.open(files, now_ms=START_MS, secret=SECRET, **sizes)
+        self.engine = self.peer.engine
         for name, policy in POLICIES.items():
             self.do(CreateTopic(name, policy))
         self.do(CreateTopic("dead", TopicPolicy()))
@@ -64,7 +66,7 @@ class Workload:
     def do(self, command: Command, batch=None, encoded: bytes = b"") -> Outcome:
         """One command, synced."""
         proposal = Proposal(command, batch, encoded)
-        [outcome] = self.engine.commit([proposal], now_ms=self.now_ms)
+        [outcome] = self.peer.commit([proposal], now_ms=self.now_ms)
         return outcome
 
     def step(self) -> None:
@@ -190,7 +192,7 @@ class Workload:
 
     def snapshot(self) -> None:
         """Take and save a snapshot, and let the log go of the rest."""
-        made = self.engine.begin_snapshot(self.now_ms)
+        made = self.peer.begin_snapshot(self.now_ms)
         made.save()
         self.engine.snapshots.finish(made)
 

@@ -58,7 +58,8 @@ from quiver.model.replies import (
 from quiver.model.topic import TopicPolicy
 from quiver.node.cache import BatchCache
 from quiver.node.compaction import KeyScan, ReadKeys, read_keys
-from quiver.node.engine import Engine, Proposal
+from quiver.node.engine import Proposal
+from quiver.node.peer import Peer
 from quiver.node.snapshots import Snapshot
 from quiver.storage import codec
 from quiver.testing import MemoryFiles, SimulatedCrash
@@ -134,7 +135,7 @@ class World:
         self._turn = 0
         self._checkpoint: Checkpoint | None = None
         self._survival: Survival = "none"
-        self.engine = self._opened()
+        self._peer_is(self._opened())
         self.model.now_ms = self.engine.core.now_ms
         self.state = codec.encode_state(self.engine.core.dump())
 
@@ -148,7 +149,7 @@ class World:
         if not sync or self.files.crash_at is not None:
             self._keep_checkpoint()
         try:
-            outcomes = self.engine.commit(proposals, now_ms=self.now_ms, sync=sync)
+            outcomes = self.peer.commit(proposals, now_ms=self.now_ms, sync=sync)
         except SimulatedCrash:
             self._crashed([Written(first + n, now_ms, ask) for n, ask in enumerate(asks)])
             return []
@@ -245,7 +246,7 @@ class World:
             self._crashed([])
             return
         try:
-            self._engine_is(Engine.open(self.files, now_ms=self.now_ms, secret=b"", **self.sizes))
+            self._peer_is(Peer.open(self.files, now_ms=self.now_ms, secret=b"", **self.sizes))
         except SimulatedCrash:
             self._crashed([])
             return
@@ -258,7 +259,7 @@ class World:
         self.crashes += 1
         self.files = self.files.crash(self._chance())
         self.files.capacity_bytes = None
-        self._engine_is(self._opened())
+        self._peer_is(self._opened())
         index = self.engine.core.index
         checkpoint, self._checkpoint = self._checkpoint, None
         if checkpoint is None:
@@ -279,17 +280,17 @@ class World:
             self._meet()
         self.read_everything()
 
-    def _opened(self) -> Engine:
+    def _opened(self) -> Peer:
         """Open what a crash has left, however often it crashes meanwhile."""
         while True:
             try:
-                return Engine.open(self.files, now_ms=self.now_ms, secret=SECRET, **self.sizes)
+                return Peer.open(self.files, now_ms=self.now_ms, secret=SECRET, **self.sizes)
             except SimulatedCrash:
                 self.files = self.files.crash(self._chance())
 
-    def _engine_is(self, engine: Engine) -> None:
-        assert engine.core.secret == SECRET
-        self.engine = engine
+    def _peer_is(self, peer: Peer) -> None:
+        self.peer, self.engine = peer, peer.engine
+        assert self.engine.core.secret == SECRET
         self.snapshot, self.saved = None, False
 
     def _chance(self) -> Random | Literal["none", "all"]:
@@ -311,7 +312,7 @@ class World:
         if self.files.crash_at is not None:
             self._keep_checkpoint()
         try:
-            self.snapshot, self.saved = self.engine.begin_snapshot(self.now_ms), False
+            self.snapshot, self.saved = self.peer.begin_snapshot(self.now_ms), False
         except SimulatedCrash:
             self._crashed([sweep])
             return

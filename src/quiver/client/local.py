@@ -21,7 +21,7 @@ from quiver.model.replies import Durability, Grant, SentMany, Settled, Transacte
 from quiver.model.settlement import Settlement
 from quiver.node.cache import BatchCache
 from quiver.node.clock import Clock, SystemClock
-from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.node.placing import TopicHandle, place, place_all
 from quiver.node.receipts import demand_lease, until_reboot
 from quiver.node.replica import Replica
@@ -159,19 +159,17 @@ def open_flows(
     clock = clock or SystemClock()
     try:
         files = DiskFiles(path)
-        engine = Engine.open(
-            files, now_ms=clock.now_ms(), secret=token_bytes(32), ledger_ms=ledger_ms
-        )
+        peer = Peer.open(files, now_ms=clock.now_ms(), secret=token_bytes(32), ledger_ms=ledger_ms)
         try:
-            engine.follow_clock(clock.now_ms(), str(path), accept=accept_clock)
+            peer.follow_clock(clock.now_ms(), str(path), accept=accept_clock)
         except BaseException:
-            engine.close()
+            peer.engine.close()
             raise
-        engine.locator.cache = BatchCache(cache_bytes)
+        peer.engine.locator.cache = BatchCache(cache_bytes)
     except BaseException:
         lock.release()
         raise
-    shard = Shard(engine, clock)
+    shard = Shard(peer, clock)
     if durability == "memory":
         shard.secret = until_reboot(shard.secret)
 

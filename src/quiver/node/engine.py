@@ -1,8 +1,7 @@
-"""Log and core together, a step at a time: what is proposed is written, applied, synced and answered.
+"""Log and core together: entries are appended to one and applied to the other, each by a step of its own.
 
-The order is the promise. An entry is applied only after it was appended, and an answer is given
-only after it was applied and, unless the sender asked for less, synced. The engine has no thread,
-no clock and no chance of its own, so that a test can drive it, crash it and open it again.
+When which step may be done is not decided here but by the `Peer`. The engine has no thread, no
+clock and no chance of its own, so that a test can drive it, crash it and open it again.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -19,10 +18,7 @@ from quiver.model.commands import (
     Command,
     CreateTopic,
     Entry,
-    Found,
     Send,
-    SetTime,
-    Tick,
     Transact,
 )
 from quiver.model.ranges import Range
@@ -30,9 +26,8 @@ from quiver.model.replies import Outcome, Sealed, SealedFile, Slice
 from quiver.model.stats import StorageStats
 from quiver.node.cache import BatchCache
 from quiver.node.clock import Jump
-from quiver.node.garbage import without_gc
 from quiver.node.segments import Segments
-from quiver.node.snapshots import Snapshot, Snapshots
+from quiver.node.snapshots import Snapshots
 from quiver.node.source import Locator, Source
 from quiver.storage import codec, segment, snapshot
 from quiver.storage.backup import Needed
@@ -40,8 +35,6 @@ from quiver.storage.files import Files
 from quiver.storage.frame import LogRecord
 from quiver.storage.ledger import RETENTION_MS, LedgerFiles, Reading
 from quiver.storage.wal import Wal
-
-TERM = 1  # a group of one has had one election
 
 
 class Proposal:
@@ -51,7 +44,7 @@ class Proposal:
     encoded is the asker's error. The batch, or what makes it while the disk works, is kept for readers.
     """
 
-    __slots__ = ("batch", "command", "command_bytes", "encoded", "kind")
+    __slots__ = ("batch", "command", "command_bytes", "encoded", "kind", "nbytes")
 
     def __init__(
         self,
@@ -76,6 +69,7 @@ class Proposal:
         self.command = command
         self.batch = batch
         self.encoded = encoded
+        self.nbytes = len(self.command_bytes) + len(encoded)  # of the log, but for the frame
 
     @property
     def urgent(self) -> bool:
@@ -102,23 +96,6 @@ class Engine:
         self._files = files
 
     @classmethod
-    def open(
-        cls, files: Files, *, now_ms: int, secret: bytes, ledger_ms: int = RETENTION_MS,
-        **sizes: int,
-    ) -> "Engine":  # fmt: skip
-        """Recover what the directory holds; found a new log with `secret` if it holds nothing."""
-        snapshot.clean(files)
-        with without_gc():
-            engine = cls.load(files, ledger_ms, **sizes)
-            engine.replay(engine.wal.replay())
-        engine.core.reasons.clear()  # what was counted before is not counted again
-        engine._ledger.clean()
-        engine.locator.clean()
-        if engine.core.index == 0:
-            engine._demand(Proposal(Found(secret, now_ms)), now_ms)
-        return engine
-
-    @classmethod
     def load(cls, files: Files, ledger_ms: int = RETENTION_MS, **sizes: int) -> "Engine":
         """The state of the snapshot, which the log is to be replayed behind. Nothing is changed."""
         saved = snapshot.load(files)
@@ -132,92 +109,50 @@ class Engine:
         engine.locator.segments = Segments.load(segments)
         return engine
 
-    def follow_clock(self, now_ms: int, directory: str, *, accept: bool) -> None:
-        """Compare the log's time with the clock's before anything is written.
-
-        They must be near each other, unless somebody says that the clock is right: then the log's
-        time follows it, back or forth.
-        """
-        self.jump = Jump(self.core.now_ms, now_ms)
-        if not accept:
-            self.jump.demand(directory)
-        elif self.jump.is_back:
-            self._demand(Proposal(SetTime(now_ms)), now_ms)
-        elif self.jump.is_unlikely:
-            self._demand(Proposal(Tick()), now_ms)  # from now on it is the last entry's time
-
-    def _demand(self, proposal: Proposal, now_ms: int) -> None:
-        """Do this, or raise why not."""
-        (outcome,) = self.commit([proposal], now_ms=now_ms)
-        if isinstance(outcome.reply, Exception):
-            raise outcome.reply
-
     def replay(self, records: Iterable[LogRecord]) -> None:
         """Apply entries that the log has already."""
         for record in records:
             command = codec.decode(record.kind, record.command)
             self.core.apply(Entry(record.index, record.now_ms, command))
 
-    def commit(
-        self, proposals: Sequence[Proposal], *, now_ms: int, sync: bool = True
-    ) -> list[Outcome]:
-        """Append, apply, sync; then the caller may answer, with an outcome for each proposal.
-
-        1. *Append*: all are written to the log, in order, or none. A full disk refuses what would
-           store something new; what frees space may use the log's last reserve.
-        2. *Apply*: in the same order, each to the state that the entries before it left.
-        3. *Sync*: wait until everything appended is durable. Not with `sync=False`: what is answered
-           then may be lost in a power cut, as its sender chose.
-        4. *Answer*: only what this returns may be told, so nobody knows of an entry that is not
-           durable, or that was applied in another order than the log has.
-
-        The disk begins to work before entries are applied (a lone send takes 60 µs less like that).
-        A sole voter may do so because nobody can take its entries back: if the sync fails, the state
-        knows too much, but `commit` raises, nothing is answered any more, and the next opening goes
-        by what is on disk. With several voters only what is committed may be applied.
-        """
-        now_ms = max(now_ms, self.core.now_ms)
-        appended = self._append(proposals, now_ms)
-        sync = sync and self.wal.synced_index < self.wal.last_index  # all may have been refused
-        if sync:
-            self.wal.begin_sync()
-        outcomes = [
-            self._apply(record, proposal) if isinstance(record, LogRecord) else Outcome(record)
-            for record, proposal in zip(appended, proposals, strict=True)
-        ]
-        if sync:
-            self.wal.sync()
-        return outcomes
-
-    def _append(self, proposals: Sequence[Proposal], now_ms: int) -> Sequence[LogRecord | DiskFull]:
+    def append(
+        self, proposals: Sequence[Proposal], term: int, now_ms: int
+    ) -> Sequence[LogRecord | DiskFull]:
         """For each proposal the record that was written, or why the full disk refused it."""
         try:
-            return self._write(proposals, now_ms)
+            return self._write(proposals, term, now_ms)
         except DiskFull as full:
             # A new error: the old one's traceback keeps log files open, and so their disk space.
             refusal = DiskFull(str(full))
         self.snapshots.disk_is_full = True
         urgent = [proposal for proposal in proposals if proposal.urgent]
         try:
-            written = iter(self._write(urgent, now_ms) if urgent else ())
+            written = iter(self._write(urgent, term, now_ms) if urgent else ())
         except DiskFull:
             return [refusal] * len(proposals)
         return [next(written) if proposal.urgent else refusal for proposal in proposals]
 
-    def _write(self, proposals: Sequence[Proposal], now_ms: int) -> list[LogRecord]:
+    def _write(self, proposals: Sequence[Proposal], term: int, now_ms: int) -> list[LogRecord]:
         first = self.wal.last_index + 1
         records = [
-            LogRecord(at, TERM, now_ms, proposal.kind, proposal.command_bytes, proposal.encoded)
+            LogRecord(at, term, now_ms, proposal.kind, proposal.command_bytes, proposal.encoded)
             for at, proposal in enumerate(proposals, first)
         ]
         self.wal.append(records, urgent=all(proposal.urgent for proposal in proposals))
         return records
 
-    def _apply(self, record: LogRecord, proposal: Proposal) -> Outcome:
+    def apply(self, record: LogRecord, proposal: Proposal) -> Outcome:
+        """Let the core do what was appended; from now on readers find its batch in the cache."""
         batch = proposal.batch
         if batch is not None:
             self.locator.cache.put(record.index, batch() if callable(batch) else batch)
         return self.core.apply(Entry(record.index, record.now_ms, proposal.command))
+
+    def tidy(self) -> None:
+        """After an opening: what was counted before is not counted again, half-made files go."""
+        self.core.reasons.clear()
+        self._ledger.clean()
+        self.locator.clean()
 
     def source(
         self, topic: int, slices: Iterable[Slice], cache: BatchCache | None = None
@@ -226,12 +161,6 @@ class Engine:
         return self.locator.source(topic, slices, cache)
 
     # -- snapshots, files, figures -----------------------------------------------------------------
-
-    def begin_snapshot(self, now_ms: int, *, seal_all: bool = False) -> Snapshot:
-        """Sweep and sync, then take the state as it is; see `snapshots` for what follows."""
-        (swept,) = self.commit([Proposal(Tick(sweep=True))], now_ms=now_ms)
-        self.wal.sync()
-        return self.snapshots.begin(swept.woken, seal_all=seal_all)
 
     def read_ledger(self) -> Reading:
         """What happened until now."""

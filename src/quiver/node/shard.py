@@ -1,4 +1,4 @@
-"""The thread that runs an engine: inbox in, one commit for all that came meanwhile, answers out.
+"""The thread that runs a peer: inbox in, one commit for all that came meanwhile, answers out.
 
 Every request becomes a `Ticket`. The thread takes whatever is in the inbox, lets the `Front` turn it
 into proposals, and commits them with a single write and sync; while it waits for the disk, the next
@@ -26,7 +26,7 @@ from quiver.model.queries import Query, Watched
 from quiver.model.replies import Grant, Placed, Received
 from quiver.node.clock import Clock
 from quiver.node.compaction import Compactor
-from quiver.node.engine import Engine, Proposal
+from quiver.node.engine import Proposal
 from quiver.node.front import (
     AskRequest,
     CommandRequest,
@@ -39,6 +39,7 @@ from quiver.node.front import (
     release_of,
 )
 from quiver.node.packing import SendRequest
+from quiver.node.peer import Peer
 from quiver.node.placing import TopicHandle
 from quiver.node.snapshots import Snapshot
 from quiver.node.tickets import Ticket
@@ -77,10 +78,12 @@ _Request: TypeAlias = FrontRequest | _RunHere | _Seal | _Close
 class Shard:
     """Requests from any thread, served by one."""
 
-    def __init__(self, engine: Engine, clock: Clock) -> None:
+    def __init__(self, peer: Peer, clock: Clock) -> None:
+        engine = peer.engine
         clock.not_before(engine.core.now_ms)
         self.clock = clock
         self.jump = engine.jump
+        self._peer = peer
         self._engine = engine
         self._front = Front(engine)
         self._inbox: SimpleQueue[_Request] = SimpleQueue()
@@ -302,18 +305,17 @@ class Shard:
         self._taken = [one for one in self._taken if not isinstance(one, _OwnRequest)]
 
     def _commit(self, pending: list[Pending], now_ms: int) -> None:
-        """Append, apply, sync and answer; then the same for the receives that this woke.
+        """Propose, wait for the disk and answer; then the same for the receives that this woke.
 
-        `Engine.commit` says what that promises. If it raises nothing of this is answered by its
-        outcome: the loop ends, and each request is told that its fate is not known.
+        `Peer` says what that promises. If it raises nothing of this is answered by its outcome: the
+        loop ends, and each request is told that its fate is not known.
         """
         while pending:
-            outcomes = self._engine.commit(
-                [one.proposal for one in pending],
-                now_ms=now_ms,
-                sync=any([one.sync for one in pending]),  # noqa: C419  # a generator is slower
-            )
-            pending = self._front.answered(zip(pending, outcomes, strict=True), now_ms)
+            effects = self._peer.propose(pending, now_ms)
+            pending = self._front.answered(effects.answers, now_ms)
+            if effects.sync:
+                self._engine.wal.sync()
+                pending += self._front.answered(self._peer.synced().answers, now_ms)
 
     # -- the rest ----------------------------------------------------------------------------------
 
@@ -326,7 +328,7 @@ class Shard:
     def _snapshot(self, now_ms: int) -> None:
         """Take the state now and save it in a thread of its own; the log shrinks when that is done."""
         self._sealing, self._seals, self._snapshot_is_late = self._seals, [], False
-        made = self._engine.begin_snapshot(now_ms, seal_all=bool(self._sealing))
+        made = self._peer.begin_snapshot(now_ms, seal_all=bool(self._sealing))
         self._sealing = self._with_room(self._sealing)
         self._snapshot_thread = Thread(
             target=self._save, args=(made,), name="quiver-snapshot", daemon=True
@@ -355,6 +357,7 @@ class Shard:
         snapshots = self._engine.snapshots
         if problem is None:
             snapshots.finish(made)
+            self._peer.compacted(made)
         elif snapshots.spare(made, problem):
             self._seals = self._sealing + self._seals
             self._snapshot(self.clock.now_ms())

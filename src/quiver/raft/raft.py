@@ -128,6 +128,11 @@ class Raft:
         return self._commit
 
     @property
+    def uncommitted_bytes(self) -> int:
+        """Of the entries that may still be taken back."""
+        return self._log.bytes_between(self._commit, self._log.last)
+
+    @property
     def last_index(self) -> int:
         """The end of the log."""
         return self._log.last
@@ -169,16 +174,23 @@ class Raft:
         Raises NotLeader, and Overloaded if too much waits for a quorum.
         """
         self._must_lead()
-        waiting = self._log.bytes_between(self._commit, self._log.last)
-        if waiting and waiting + sum(sizes) > self._settings.uncommitted_bytes_max:
+        if self._others:
+            self.demand_room(sum(sizes))
+        log, term = self._log, self._vote.term
+        first = log.last + 1
+        for nbytes in sizes:
+            log.append(term, nbytes)
+        return first
+
+    def demand_room(self, nbytes: int) -> None:
+        """Raises what a proposal of so many bytes would raise."""
+        self._must_lead()
+        waiting = self.uncommitted_bytes
+        most = self._settings.uncommitted_bytes_max
+        if self._others and waiting and waiting + nbytes > most:
             raise Overloaded(
                 f"{waiting} bytes wait until most of the peers have them: send less, or later"
             )
-        first = self._log.last + 1
-        term = self._vote.term
-        for nbytes in sizes:
-            self._log.append(term, nbytes)
-        return first
 
     def propose_peers(self, peers: Peers, nbytes: int) -> int:
         """Appends an entry that, once it is applied, changes who takes part; returns its index.
@@ -288,6 +300,17 @@ class Raft:
             self._count_vote(self._me, granted=True)
         elif self._role is Role.LEADER:
             self._advance_commit()
+
+    def kept(self, index: int) -> None:
+        """What a lone peer has proposed is durable up to here, whether or not it was handed out.
+
+        Nobody can take its entries back, so they need not be told apart by saves.
+        """
+        assert self._role is Role.LEADER, "who is alone leads"
+        assert not self._others, "others may have taken it back"
+        assert self._commit <= index <= self._log.last
+        self._stable = self._commit = index
+        self._saved_last = max(self._saved_last, index)
 
     def applied(self, index: int) -> None:
         """Entries up to this one are applied."""
@@ -599,9 +622,11 @@ class Raft:
 
     def _advance_commit(self) -> None:
         """Commits what a quorum has, if it is of the own term (paper, section 5.4.2)."""
-        reached = {peer: progress.match for peer, progress in self._others.items()}
-        reached[self._me] = self._stable
-        index = quorum.agreed(self._peers, reached)
+        index = self._stable  # what a group of one agrees on
+        if self._others:
+            reached = {peer: progress.match for peer, progress in self._others.items()}
+            reached[self._me] = index
+            index = quorum.agreed(self._peers, reached)
         if index > self._commit and self._log.term_of(index) == self.term:
             self._commit = index
 
@@ -856,10 +881,10 @@ class Raft:
 
     def ready(self) -> Ready | None:
         """All that has come up since the last call; None if that is nothing."""
-        if self._role is Role.LEADER:
+        if self._role is Role.LEADER and (self._others or self._rounds.wanted):
             self._feed_peers()
         save = self._next_save()
-        told = (self._commit, self.term, self._role, self._leader)
+        told = (self._commit, self._vote.term, self._role, self._leader)
         if (
             save is None
             and told == self._told
@@ -873,7 +898,7 @@ class Raft:
             commit=self._commit,
             reads=tuple(self._reads),
             install=self._install,
-            term=self.term,
+            term=told[1],
             role=self._role,
             leader=self._leader,
         )

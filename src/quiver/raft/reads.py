@@ -39,6 +39,11 @@ class ReadRounds:
         return True
 
     @property
+    def wanted(self) -> bool:
+        """Whether somebody waits for a round, or in one."""
+        return bool(self._waiting or self._asking)
+
+    @property
     def under_way(self) -> int:
         """The number of the round that readers wait for; 0 if there are none."""
         return self.number if self._asking else 0

@@ -28,7 +28,7 @@ from quiver.model.queries import (
 )
 from quiver.model.topic import TopicPolicy
 from quiver.node.answers import ANSWERS, WATCHED_ANSWERS
-from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.node.placing import TopicHandle
 from quiver.node.replica import Replica
 from quiver.node.shard import Shard
@@ -85,8 +85,8 @@ class World:
     def __init__(self) -> None:
         self.files = MemoryFiles()
         self.clock = VirtualClock()
-        engine = Engine.open(self.files, now_ms=self.clock.now_ms(), secret=bytes(32))
-        self.shard = Shard(engine, self.clock)
+        peer = Peer.open(self.files, now_ms=self.clock.now_ms(), secret=bytes(32))
+        self.shard = Shard(peer, self.clock)
         self.clock.when_advanced(self.look)
         self.shard.propose(CreateTopic("t", TopicPolicy())).wait()
         found = self.shard.ask(FindTopic("t")).wait()

@@ -13,6 +13,7 @@ from quiver.client.flows import Flows
 from quiver.client.local import LocalBroker
 from quiver.model.commands import Receive
 from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.node.shard import Shard
 from quiver.storage.files import DiskFiles
 from quiver.testing import VirtualClock
@@ -30,10 +31,10 @@ def clock() -> VirtualClock:
 @pytest.fixture
 def shard(tmp_path: Path, clock: VirtualClock) -> Iterator[Shard]:
     tmp_path.mkdir(exist_ok=True)
-    engine = Engine.open(
+    peer = Peer.open(
         DiskFiles(tmp_path), now_ms=clock.now_ms(), secret=token_bytes(32), ledger_ms=10**9
     )
-    made = Shard(engine, clock)
+    made = Shard(peer, clock)
     clock.when_advanced(lambda: made.ask(Inside(lambda engine: None)).wait())
     yield made
     made.close()

@@ -3,7 +3,7 @@
 import pytest
 
 from quiver.errors import DiskFull
-from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.testing import MemoryFiles
 from quiver.testing.memory_files import MemoryFile
 
@@ -19,7 +19,8 @@ def test_a_disk_that_refuses_the_first_entry_leaves_no_queue_without_a_secret(mo
 
     monkeypatch.setattr(MemoryFile, "write", full)
     with pytest.raises(DiskFull):
-        Engine.open(files, now_ms=1, secret=b"s" * 32)
+        Peer.open(files, now_ms=1, secret=b"s" * 32)
     monkeypatch.undo()
-    engine = Engine.open(files, now_ms=2, secret=b"s" * 32)
+    peer = Peer.open(files, now_ms=2, secret=b"s" * 32)
+    engine = peer.engine
     assert (engine.core.index, engine.core.secret) == (1, b"s" * 32)

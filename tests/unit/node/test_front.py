@@ -127,7 +127,7 @@ def test_outcomes_belong_to_proposals_and_not_to_positions(node, topic):
     assert node.commit(first + second) == []
     first, second = node.send(topic), node.send(topic)
     rounds = node.take(first), node.take(second)
-    outcomes = node.engine.commit([one[0].proposal for one in rounds], now_ms=node.now_ms)
+    outcomes = node.peer.commit([one[0].proposal for one in rounds], now_ms=node.now_ms)
     node.front.answered([(rounds[1][0], outcomes[1]), (rounds[0][0], outcomes[0])], node.now_ms)
     assert first.get()[0].offset < second.get()[0].offset
 

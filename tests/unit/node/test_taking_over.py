@@ -12,7 +12,7 @@ from quiver.client.flows import Flows
 from quiver.client.local import LocalBroker
 from quiver.model.commands import CreateGroup, Held, Receive, Settle
 from quiver.model.replies import Grant
-from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.node.shard import Shard
 from quiver.node.tickets import Ticket
 from quiver.storage.files import DiskFiles
@@ -31,10 +31,10 @@ class Node:
 
     def __init__(self, path: Path) -> None:
         self.clock = VirtualClock()
-        engine = Engine.open(
+        peer = Peer.open(
             DiskFiles(path), now_ms=self.clock.now_ms(), secret=token_bytes(32), ledger_ms=10**9
         )
-        self.shard = Shard(engine, self.clock)
+        self.shard = Shard(peer, self.clock)
         self.clock.when_advanced(self.settle_down)
         self.queue = Queue(Flows(LocalBroker(self.shard), "memory"), lambda: None)
         self.queue.create_topic("t", max_attempts=1)
@@ -149,23 +149,15 @@ def test_who_begins_nothing_does_not_wait(node):
     assert offsets(node.receive(begin=0)) == []
 
 
-def test_a_begin_is_confirmed_before_it_is_synced_unless_it_settles(node, monkeypatch):
+def test_a_begin_is_confirmed_before_it_is_synced_unless_it_settles(node):
     node.shard.propose(CreateGroup(node.topic, "once", guarantee="at-most-once")).wait()
     node.queue.send_batch("t", ["0", "1"])
-    synced: list[bool] = []
-    real = node.shard._engine.commit
-
-    def commit(proposals, *, now_ms, sync):
-        synced.append(sync)
-        return real(proposals, now_ms=now_ms, sync=sync)
-
+    is_synced = Inside(lambda engine: engine.wal.synced_index == engine.wal.last_index)
     for group, expected in (("g", False), ("once", True)):
         got = node.receive(begin=0, group=group).get().received
-        monkeypatch.setattr(node.shard._engine, "commit", commit)
         held = (Held(0, got.epoch, ((0, 2),)),)
         assert node.shard.propose(Settle(got.topic, got.group, "begin", held)).wait().count == 2
-        monkeypatch.undo()
-        assert synced.pop() is expected
+        assert node.shard.ask(is_synced).wait() is expected
 
 
 def test_what_was_leased_for_somebody_who_is_gone_is_uncounted(node):

@@ -15,7 +15,7 @@ from quiver.client.flows import Flows
 from quiver.client.local import LocalBroker
 from quiver.client.sync import Queue
 from quiver.node.cache import BatchCache
-from quiver.node.engine import Engine
+from quiver.node.peer import Peer
 from quiver.node.replica import Replica
 from quiver.node.shard import Shard
 from quiver.storage.doctor import inspect
@@ -35,10 +35,11 @@ class World:
         self.open()
 
     def open(self) -> None:
-        engine = Engine.open(self.files, now_ms=self.clock.now_ms(), secret=bytes(32))
+        peer = Peer.open(self.files, now_ms=self.clock.now_ms(), secret=bytes(32))
+        engine = peer.engine
         engine.locator.cache = BatchCache(0)
         self.engine = engine
-        self.shard = Shard(engine, self.clock)
+        self.shard = Shard(peer, self.clock)
         self.clock.when_advanced(lambda: self.shard.ask(Inside(lambda _: None)).wait())
         self.queue = Queue(Flows(LocalBroker(self.shard), "disk"), self.shard.close)
 
