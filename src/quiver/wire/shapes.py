@@ -8,7 +8,7 @@ What belongs to such a stream as a whole is JSON in its schema's metadata.
 
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as Base64Error
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -388,40 +388,6 @@ class RedriveIn(DiscardIn, frozen=True):
 
     to: str | None = None
     rate: float | None = None
-
-
-class PickIn(Shape, frozen=True):
-    """Chosen offsets of a partition, as half-open ranges."""
-
-    partition: int
-    ranges: list[tuple[int, int]]
-
-
-class ChooseIn(Shape, frozen=True):
-    """A condition in SQL, and the cursor of a read from which on pending messages are asked for it."""
-
-    cursor: str
-    where: str
-
-
-class ChosenOut(Answer, frozen=True):
-    """Messages for which it holds, oldest first: partition, first offset, one past the last."""
-
-    runs: list[tuple[int, int, int]]
-    cursor: str  # where to go on
-
-
-class MoveIn(Shape, frozen=True):
-    """One step of a redrive or discard that the client drives.
-
-    A redrive without `to` and without `picks` moves nothing: it asks whether all pending messages may
-    go back to where they died.
-    """
-
-    action: Literal["redrive", "discard", "count"]
-    number: int
-    picks: list[PickIn]
-    to: str | None = None
 
 
 # -- the node --------------------------------------------------------------------------------------

@@ -399,21 +399,6 @@ def test_redrive_and_discard(five):
     assert texts(back) == ["2", "3", "4"]
 
 
-@tries("POST", TOPIC + "/choose")
-@tries("POST", TOPIC + "/move")
-def test_choose_and_move(five):
-    number = five("GET", TOPIC)["number"]
-    start = five("POST", TOPIC + "/read", {"limit": 0})["cursor"]
-    chosen = five("POST", TOPIC + "/choose", {"cursor": start, "where": "text::int % 2 = 0"})
-    assert chosen["runs"] == [[0, 0, 1], [0, 2, 3], [0, 4, 5]]
-    picks = [{"partition": 0, "ranges": [run[1:] for run in chosen["runs"]]}]
-    for action, to, count in (("count", None, 3), ("redrive", "other", 3), ("discard", None, 0)):
-        five("PUT", TOPIC, {}, topic="other")
-        step = {"action": action, "number": number, "picks": picks, "to": to}
-        assert five("POST", TOPIC + "/move", step) == {"count": count}
-    assert texts(five("POST", TOPIC + "/read", {"pending": True})["messages"]) == ["1", "3"]
-
-
 # -- what happened ---------------------------------------------------------------------------------
 
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 import quiver
+from quiver.client.sync import flows_of
+from quiver.model.commands import Pick, Redrive
 from quiver.server.auth.access import AccessEntry
 from tests.server.auth.callers import Answer, Guarded
 from tests.server.auth.test_sqs_matrix import DENIED, ask, code_of
@@ -102,14 +104,15 @@ def test_each_step_of_it_is_checked_by_itself(guarded: Guarded):
     page = guarded("POST", f"/v1/topics/{LETTERS}/read", {"pending": True}, who="admin")
     offsets = {message["body"]: message["offset"] for message in page.json["messages"]}
 
-    def move(topic: str, who: str) -> int:
-        pick = {"partition": 0, "ranges": [[offsets[topic], offsets[topic] + 1]]}
-        body = {"action": "redrive", "number": number, "picks": [pick]}
-        return guarded("POST", f"/v1/topics/{LETTERS}/move", body, who=who).status
+    def moved(topic: str, who: str) -> int:
+        step = Redrive(number, (Pick(0, ((offsets[topic], offsets[topic] + 1),)),))
+        with connected(guarded, who) as queue:
+            return flows_of(queue).broker.propose(step).wait().count
 
-    assert move("payments", "orders") == 403
-    assert move("orders", "none") == 403
-    assert move("orders", "orders") == 200
+    for topic, who in (("payments", "orders"), ("orders", "none")):
+        with pytest.raises(quiver.Forbidden, match="may not send"):
+            moved(topic, who)
+    assert moved("orders", "orders") == 1
     assert (depth(guarded, "orders"), depth(guarded, "payments")) == (1, 0)
 
 

@@ -8,17 +8,17 @@ from typing import Any
 from quiver import limits
 from quiver.batches.output import table
 from quiver.client import arguments, moving
-from quiver.client.flows import Place, StoredPage
+from quiver.client.flows import StoredPage
 from quiver.client.sql import Sql
 from quiver.client.steps import Flow
 from quiver.client.tasks import run
 from quiver.errors import InvalidRequest
-from quiver.model.commands import Commit, Discard, Heartbeat, Join, Leave, Pick, Redrive
+from quiver.model.commands import Commit, Discard, Heartbeat, Join, Leave, Redrive
 from quiver.model.replies import Assigned
 from quiver.model.units import milliseconds
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import ApiCall, ArrowStream, written
-from quiver.server.api.messages import Some, checked, ranges_in, some
+from quiver.server.api.messages import Some, some
 from quiver.server.requests import until_gone
 from quiver.wire import shapes
 
@@ -156,50 +156,3 @@ def _demand_read(call: ApiCall, where: str | None) -> None:
 async def _moved(call: ApiCall, flow: Callable[[Sql | None], Flow[int]], where: str | None) -> int:
     work = run(flow(None)) if where is None else call.context.questions.choose(flow)
     return await until_gone(call.request, work)
-
-
-async def choose(call: ApiCall, body: shapes.ChooseIn) -> shapes.ChosenOut:
-    """A part of a redrive that the client drives: which messages its condition means."""
-    _demand_read(call, body.where)
-    at = await checked(call, shapes.read_cursor(body.cursor))
-
-    def flow(sql: Sql) -> Flow[tuple[list[Place], dict[int, int]]]:
-        return moving.choose(
-            call.flows, call.topic, at.topic, at.positions, at.ends, body.where, sql
-        )
-
-    chosen, ahead = await until_gone(call.request, call.context.questions.choose(flow))
-    runs: list[tuple[int, int, int]] = []
-    for partition, offset in chosen:
-        if runs and (runs[-1][0], runs[-1][2]) == (partition, offset):
-            runs[-1] = (partition, runs[-1][1], offset + 1)
-        else:
-            runs.append((partition, offset, offset + 1))
-    return shapes.ChosenOut(
-        runs=runs, cursor=shapes.write_cursor(shapes.Cursor(at.topic, ahead, at.ends))
-    )
-
-
-async def move(call: ApiCall, body: shapes.MoveIn) -> shapes.Count:
-    """One step of a redrive that the client drives."""
-    flows = call.flows
-    handle = await run(flows.find(call.topic))
-    if body.number != handle.number:
-        raise InvalidRequest(f"topic {call.topic!r} was deleted and made again meanwhile")
-    for pick in body.picks:
-        arguments.whole(pick.partition, "partition", 0, limits.PARTITIONS_MAX)
-    picks = tuple(Pick(pick.partition, tuple(ranges_in(pick.ranges))) for pick in body.picks)
-    if body.action == "count":
-        return shapes.Count(count=await run(flows.movable(call.topic, handle.number, picks)))
-    if body.action == "discard":
-        return shapes.Count(count=await run(flows.move(call.topic, Discard(handle.number, picks))))
-    demand = partial(call.principal.demand, "send")
-    if body.to is not None:
-        demand(body.to)
-    target = await run(flows.target(body.to))
-    if target is None and not picks:
-        number, positions, ends = await run(flows.read_start(call.topic))
-        await run(flows.demand_origins(call.topic, number, positions, ends, demand))
-        return shapes.Count(count=0)
-    command = Redrive(handle.number, picks, target)
-    return shapes.Count(count=await run(flows.move(call.topic, command, demand)))

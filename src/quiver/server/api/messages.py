@@ -352,7 +352,7 @@ async def read(call: ApiCall, body: shapes.ReadIn) -> Any:
     most = limits.PAGE_MESSAGES_MAX if call.arrow else limits.API_ROWS_MAX
     limit = min(100, most) if body.limit is None else arguments.whole(body.limit, "limit", 0, most)
     if body.cursor is not None:
-        cursor = await checked(call, shapes.read_cursor(body.cursor))
+        cursor = await _checked(call, shapes.read_cursor(body.cursor))
     else:
         start = flows.read_start(call.topic, body.start, body.offset, body.end, body.partition)
         cursor = shapes.Cursor(*await run(start))
@@ -371,7 +371,7 @@ async def _read(call: ApiCall, cursor: shapes.Cursor, limit: int, *, pending: bo
     return await written(lambda: shapes.ReadOut(messages=found.messages(call.topic), cursor=more))
 
 
-async def checked(call: ApiCall, cursor: shapes.Cursor) -> shapes.Cursor:
+async def _checked(call: ApiCall, cursor: shapes.Cursor) -> shapes.Cursor:
     """A cursor from outside, of the topic that is meant."""
     topic = await run(call.flows.find(call.topic))
     if cursor.topic != topic.number or any(p >= topic.policy.partitions for p in cursor.positions):

@@ -1,4 +1,4 @@
-"""The endpoints, all of them: routes, checks, the description and the client agree on this table."""
+"""The endpoints, all of them: routes, checks and the description are made from this table."""
 
 from typing import Final
 
@@ -87,11 +87,6 @@ ENDPOINTS: Final = (
              shapes.Count, shapes.RedriveIn),
     Endpoint("POST", _TOPIC + "/discard", "manage", groups.discard, "Drop pending messages",
              shapes.Count, shapes.DiscardIn),
-    Endpoint("POST", _TOPIC + "/choose", "manage", groups.choose,
-             "Pending messages for which a condition holds", shapes.ChosenOut, shapes.ChooseIn,
-             large=True),
-    Endpoint("POST", _TOPIC + "/move", "manage", groups.move,
-             "Redrive, discard or count chosen messages, in one step", shapes.Count, shapes.MoveIn),
     # -- what happened
     Endpoint("GET", "/v1/ledger", None, history.ledger, "What happened to messages", shapes.Rows,
              query=history.LedgerQuery, arrow_out=True, large=True),
