@@ -181,7 +181,6 @@ REQUEST_ID_CHARS_MAX: Final = 128  # of a client's own X-Request-Id; longer ones
 # -- the native door -------------------------------------------------------------------------------
 API_JSON_BYTES_MAX: Final = 8 * MIB  # a request of many parts in JSON, each of them an object
 API_MESSAGE_BYTES_MAX: Final = 24 * MIB  # one message in JSON: base64 takes a third more
-API_TRANSACTION_BYTES_MAX: Final = 96 * MIB  # with the Arrow in base64 that is in it
 API_ARROW_BYTES_MAX: Final = ENCODED_BYTES_MAX  # a request in Arrow, decompressed
 API_SMALL_BYTES_MAX: Final = 1 * MIB  # any other request
 API_ROWS_MAX: Final = 10_000  # of a table as JSON; as Arrow there may be more

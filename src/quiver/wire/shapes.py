@@ -25,7 +25,6 @@ WARNINGS_HEADER: Final = "quiver-warnings"  # what retention has taken or damage
 IDEMPOTENCY_HEADER: Final = "idempotency-key"
 
 ABOUT: Final = b"quiver"  # the key of our JSON in a schema's metadata
-RELATIVE: Final = {b"quiver.times": b"relative"}  # times count from the moment of sending
 
 T = TypeVar("T")
 Span = float | str  # a duration: seconds, or text such as "5m"
@@ -249,11 +248,10 @@ class SettlePart(Shape, frozen=True):
 
 
 class SendPart(Shape, frozen=True):
-    """What a transaction sends to a topic: `messages`, or an Arrow stream in base64."""
+    """What a transaction sends to a topic."""
 
     topic: str
-    messages: list[MessageIn] = []
-    arrow: str | None = None
+    messages: list[MessageIn]
 
 
 class TransactionIn(Shape, frozen=True):

@@ -3,16 +3,12 @@
 import json
 import urllib.error
 import urllib.request
-from base64 import b64encode
 from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from quiver import limits
-from quiver.errors import MessageTooLarge
-from quiver.server.api.arrow import demand_little_else
 from tests.server.nodes import Node, start_node
 
 
@@ -166,39 +162,3 @@ def test_json_has_many_messages_and_receipts_but_not_any_number(api):
     assert api("POST", "/v1/transactions", {"settle": [body]})[1]["code"] == "invalid_request"
     body = {"action": "ack", "receipts": receipts}
     assert api("POST", "/v1/settle", body)[1] == {"count": many}
-
-
-def test_a_transaction_is_large_by_its_arrow_only(api):
-    api("PUT", "/v1/topics/t", {})
-    batch = pa.table({"body": pa.array([bytes(1_000_000)] * 10, pa.binary())})
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as stream:
-        stream.write_table(batch)
-    arrow = {"topic": "t", "arrow": b64encode(sink.getvalue()).decode()}
-    few = {"topic": "t", "messages": [{"body": "x" * 1_000_000}] * 7}
-    many = {"topic": "t", "messages": [{"body": "x" * 1_000_000}] * 9}
-    status, sent, _ = api("POST", "/v1/transactions", {"send": [few, arrow]})
-    assert (status, [part["count"] for part in sent]) == (200, [7, 10])
-    for parts in ([many], [arrow, many], [few, arrow, few]):
-        status, refused, _ = api("POST", "/v1/transactions", {"send": parts})
-        assert (status, refused["code"]) == (413, "message_too_large")
-    receipts = [{"action": "ack", "receipts": ["x" * 1_000_000] * 9}]
-    assert api("POST", "/v1/transactions", {"settle": receipts, "send": [arrow]})[0] == 413
-
-
-@pytest.mark.parametrize(
-    ("text", "besides"),
-    [
-        (b'{"send":[{"topic":"t","arrow":"AAAA"},{"arrow" :\n"BB"}]}', 4 + 2),
-        (b'{"arrow":""}', 0),
-        (b'{"arrow":[1,2,3],"x":"arrow"}', 0),
-        (b'{"body":"\\"arrow\\":\\"AAAA"}', 0),
-        (b'{"arrow":"AAAA', 0),
-        (b'"arrow":"A" ' * 1_000, 1_000),
-        (b"[1]", 0),
-    ],
-)
-def test_what_counts_as_arrow_in_json(text, besides):
-    demand_little_else(text, len(text) - besides)
-    with pytest.raises(MessageTooLarge):
-        demand_little_else(text, len(text) - besides - 1)

@@ -23,7 +23,7 @@ from quiver.batches.schema import shifted
 from quiver.client.remote.address import Address
 from quiver.client.remote.calls import MAYBE, Call, Channel, Request, Told
 from quiver.client.remote.channels import Channels, open_channels
-from quiver.client.remote.lanes import ProducerLanes
+from quiver.client.remote.lanes import RELATIVE, ProducerLanes
 from quiver.client.remote.session import NodeClock
 from quiver.client.steps import Awaited
 from quiver.errors import (
@@ -51,7 +51,6 @@ from quiver.node.placing import TopicHandle
 from quiver.node.tickets import Ticket
 from quiver.wire.frames import Flag, Verb
 from quiver.wire.problems import UNSURE, Trouble
-from quiver.wire.shapes import RELATIVE
 from quiver.wire.values import (
     BatchHead,
     Messages,

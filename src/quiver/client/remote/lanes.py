@@ -7,7 +7,7 @@ larger the requests. So a producer keeps its order, and its pace does not depend
 from collections import deque
 from collections.abc import Callable, Hashable
 from threading import RLock
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import pyarrow as pa
 
@@ -17,11 +17,9 @@ from quiver.errors import OutcomeUnknown, QuiverError
 from quiver.model.commands import ProducerStamp
 from quiver.model.replies import SentMany
 from quiver.node.tickets import Ticket
-from quiver.wire import shapes
 
+RELATIVE: Final = {b"quiver.times": b"relative"}  # of a batch whose times count from its sending
 Waiting: TypeAlias = tuple[pa.RecordBatch, ProducerStamp, Ticket[SentMany]]
-
-
 Send: TypeAlias = Callable[[pa.RecordBatch, ProducerStamp], Ticket[SentMany]]
 
 
@@ -144,4 +142,4 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
         return batches[0]
     relative = any(batch.schema.metadata for batch in batches)
     made = concat([batch.replace_schema_metadata(None) for batch in batches])
-    return made.replace_schema_metadata(shapes.RELATIVE) if relative else made
+    return made.replace_schema_metadata(RELATIVE) if relative else made

@@ -7,7 +7,6 @@ million parts, each of which is joined to those before), and no buffer is compre
 instead; `Content-Encoding` is undone within a bound.
 """
 
-import re
 import struct
 from collections.abc import Iterator
 from typing import Any, Final
@@ -16,10 +15,7 @@ import pyarrow as pa
 
 from quiver import limits
 from quiver.batches.arrow_input import accept
-from quiver.batches.schema import shifted
 from quiver.errors import InvalidBatch, MessageTooLarge
-from quiver.server.body import too_large
-from quiver.wire import shapes
 
 # Places of fields in the tables of Arrow's Message.fbs.
 _HEADER_TYPE: Final = 1
@@ -29,10 +25,8 @@ _DICTIONARY: Final = 2
 _BATCH_COMPRESSION: Final = 3
 _DICTIONARY_DATA: Final = 1
 
-_IN_JSON: Final = re.compile(rb'"arrow"\s*+:\s*+"')
 
-
-def read_batch(data: bytes, now_ms: int) -> pa.RecordBatch:
+def read_batch(data: bytes) -> pa.RecordBatch:
     """The canonical batch of a stream from outside; what it says is checked."""
     if len(data) > limits.API_ARROW_BYTES_MAX:
         raise MessageTooLarge(
@@ -43,31 +37,14 @@ def read_batch(data: bytes, now_ms: int) -> pa.RecordBatch:
         with pa.ipc.open_stream(pa.py_buffer(data)) as reader:
             batches = list(reader)
             schema = reader.schema
-        relative = schema.metadata == shapes.RELATIVE
         found: Any
         if len(batches) == 1:
             found = batches[0].replace_schema_metadata(None)
         else:
             found = pa.Table.from_batches(batches, schema).replace_schema_metadata(None)
-        batch = accept(found)
-        return shifted(batch, now_ms) if relative else batch
+        return accept(found)
     except (pa.ArrowException, OSError, EOFError, OverflowError, MemoryError) as error:
         raise InvalidBatch(f"the body is not an Arrow stream of messages: {error}") from None
-
-
-def demand_little_else(data: bytes, limit: int) -> None:
-    """Refuse JSON with more than `limit` bytes besides the Arrow in it, before it is understood.
-
-    Arrow in base64 is one string. What else there is becomes objects, many times its size.
-    """
-    at = in_arrow = 0
-    while at - in_arrow <= limit and (key := _IN_JSON.search(data, at)):
-        at = data.find(b'"', key.end())
-        if at < 0:
-            break
-        in_arrow += at - key.end()
-    if len(data) - in_arrow > limit:
-        raise too_large(limit)
 
 
 def slim(table: pa.Table) -> pa.Table:

@@ -125,7 +125,6 @@ class Endpoint:
     arrow_out: bool = False
     large: bool = False  # its answer may be; it is refused while memory is full
     limit: int = limits.API_SMALL_BYTES_MAX  # of a body in JSON
-    arrow_limit: int = 0  # of one with Arrow in base64, if that may be more; the rest has `limit`
     somewhere: tuple[Verb, ...] = ()  # who may do none of these anywhere need not say more
 
     @property

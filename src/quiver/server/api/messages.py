@@ -71,7 +71,7 @@ async def _batch_of(call: ApiCall, body: shapes.MessagesIn | None) -> pa.RecordB
 
     def made() -> pa.RecordBatch:
         if body is None:
-            return arrow.read_batch(call.data, call.flows.now_ms())
+            return arrow.read_batch(call.data)
         return call.flows.batch_of([row_in(message) for message in body.messages])
 
     size = len(call.data) if body is None else limits.INLINE_BYTES_MAX
@@ -279,21 +279,9 @@ async def transact(call: ApiCall, body: shapes.TransactionIn) -> list[SentBatch]
         call.principal.demand("send", arguments.name(part.topic, "topic"))
     checked = call.flows.checked
     sends = await asyncio.to_thread(
-        lambda: [(part.topic, checked(_batch(call, part))) for part in body.send]
+        lambda: [(part.topic, checked(list(map(row_in, part.messages)))) for part in body.send]
     )
     return await run(call.flows.transact(settlements, sends))
-
-
-def _batch(call: ApiCall, part: shapes.SendPart) -> Any:
-    if part.arrow is None:
-        return [row_in(message) for message in part.messages]
-    if part.messages:
-        raise InvalidRequest("a part of a transaction has messages or arrow, not both")
-    try:
-        data = b64decode(part.arrow, validate=True)
-    except (Base64Error, ValueError):
-        raise InvalidRequest("arrow is not the standard form of base64") from None
-    return arrow.read_batch(data, call.flows.now_ms())
 
 
 async def _demand(call: ApiCall, settlements: list[Settlement]) -> None:

@@ -104,16 +104,10 @@ async def _understood(
         return call, None
     if kind != shapes.JSON:
         raise InvalidRequest(f"Content-Type must be {shapes.JSON}, not {kind[:80]!r}")
-    data = await read_body(request, endpoint.arrow_limit or endpoint.limit)
+    data = await read_body(request, endpoint.limit)
     if len(data) > limits.INLINE_BYTES_MAX:
-        return call, await asyncio.to_thread(_read, data, endpoint)
-    return call, _read(data, endpoint)
-
-
-def _read(data: bytes, endpoint: Endpoint) -> Any:
-    if len(data) > endpoint.limit:
-        arrow.demand_little_else(data, endpoint.limit)
-    return shapes.read_json(data, endpoint.body)
+        return call, await asyncio.to_thread(shapes.read_json, data, endpoint.body)
+    return call, shapes.read_json(data, endpoint.body)
 
 
 def _query(request: Request, kind: type[T]) -> T:

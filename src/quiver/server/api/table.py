@@ -62,8 +62,7 @@ ENDPOINTS: Final = (
              limit=_JSON),
     Endpoint("POST", "/v1/transactions", None, messages.transact,
              "Settle and send, all or nothing", list[SentBatch], shapes.TransactionIn,
-             limit=_JSON, arrow_limit=limits.API_TRANSACTION_BYTES_MAX,
-             somewhere=("send", "receive")),
+             limit=_JSON, somewhere=("send", "receive")),
     # -- groups
     Endpoint("PUT", _GROUP, "manage", groups.create_group, "Make a group", None, shapes.GroupIn),
     Endpoint("DELETE", _GROUP, "manage", groups.delete_group, "Forget a group"),
