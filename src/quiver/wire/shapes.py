@@ -217,15 +217,13 @@ class ReceivedMessages(Answer, frozen=True):
 
 
 class LeaseAbout(Answer, frozen=True):
-    """What the messages of one receive share; with the `tag` the client makes their receipts."""
+    """What the messages of one receive share; `receipts` has one for each partition, see `HeldIn`."""
 
     group: str
-    topic_number: int
-    group_number: int
     epoch: int
     deadline_ms: int
     settled: bool
-    tag: bytes
+    receipts: dict[int, str]
     reserved: int = 0  # so many of the last messages have not begun
 
 

@@ -3,7 +3,6 @@
 Nothing of our client is between test and node, and its client makes none of these requests.
 """
 
-import base64
 import http.client
 import json
 import re
@@ -14,7 +13,6 @@ from typing import Any, Final, TypeVar
 import pyarrow as pa
 import pytest
 
-from quiver.node.receipts import Receipt, text
 from quiver.server.api.table import ENDPOINTS
 from quiver.wire import shapes
 from tests.server.nodes import Node, start_node
@@ -290,9 +288,7 @@ def test_receive_arrow_and_settle_ranges(five):
     assert got["key"].to_pylist() == [f"k{at}" for at in range(5)]
     lease = about(got)
     assert (lease["group"], lease["settled"], lease["reserved"]) == ("g", False, 1)
-    numbers = lease["topic_number"], lease["group_number"]
-    receipt = text(Receipt(*numbers, 0, 0, lease["epoch"]), base64.b64decode(lease["tag"]))
-    held = [{"receipt": receipt, "ranges": [[0, 2], [3, 4]]}]
+    held = [{"receipt": lease["receipts"]["0"], "ranges": [[0, 2], [3, 4]]}]
     assert five("POST", "/v1/settle", {"action": "ack", "held": held}) == {"count": 3}
     assert five("GET", TOPIC + "/stats")["groups"]["g"]["in_flight"] == 2
     assert five.arrow("POST", GROUP + "/receive", {}).num_rows == 0

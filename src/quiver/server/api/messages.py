@@ -35,7 +35,7 @@ from quiver.model.commands import ProducerStamp
 from quiver.model.replies import Durability, Grant, ProducerOpened, Published, SentMany, Staged
 from quiver.model.settlement import Settlement
 from quiver.model.units import EPOCH
-from quiver.node.receipts import tag, text
+from quiver.node.receipts import Receipt, tag, text
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import ApiCall, ArrowStream, written
 from quiver.server.requests import demand_there, until_gone
@@ -199,10 +199,17 @@ async def _received(call: ApiCall, grant: Grant, lease: GrantedLease) -> Any:
 
     def made() -> ArrowStream:
         pieces = list(grant.source.readable(some=True))
+        owner = lease.topic_number, lease.group_number
         about = shapes.LeaseAbout(
-            group=lease.group, topic_number=lease.topic_number, group_number=lease.group_number,
-            epoch=lease.epoch, deadline_ms=lease.deadline_ms, settled=lease.settled,
-            tag=lease.tag, reserved=sum(part.count for _, _, part in pieces if part.reserved),
+            group=lease.group, epoch=lease.epoch, deadline_ms=lease.deadline_ms,
+            settled=lease.settled,
+            receipts={
+                part.partition: text(
+                    Receipt(*owner, part.partition, part.offset, lease.epoch), lease.tag
+                )
+                for _, _, part in pieces
+            },
+            reserved=sum(part.count for _, _, part in pieces if part.reserved),
         )  # fmt: skip
         return ArrowStream(arrow.slim(table(pieces, with_where=True)), about)
 
