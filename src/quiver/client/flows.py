@@ -15,7 +15,7 @@ from operator import attrgetter
 from pathlib import Path
 from secrets import randbits
 from sys import modules
-from typing import Any, Final, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -129,30 +129,16 @@ Place: TypeAlias = tuple[int, int]  # partition and offset
 Demand: TypeAlias = Callable[[str], None]  # raises if somebody may not send to that topic
 
 
-class Page(Protocol):
-    """Some messages of a replay, and where the next page begins."""
-
-    @property
-    def ahead(self) -> dict[int, int]: ...
-
-    @property
-    def places(self) -> list[Place]: ...
-
-    def records(self, topic: str, *, whole: bool = False) -> list[Record]: ...
-
-    def table(self) -> pa.Table: ...
-
-
 @dataclass(frozen=True, slots=True)
-class StoredPage:
-    """A page of messages that are where their slices say."""
+class Page:
+    """Some messages of a replay, and where the next page begins."""
 
     slices: list[Slice]
     source: Bodies
     ahead: dict[int, int]
 
     @classmethod
-    def of(cls, found: PageFound) -> "StoredPage":
+    def of(cls, found: PageFound) -> "Page":
         """The page that a query has found."""
         assert found.bodies is not None
         return cls(found.slices, found.bodies, found.ahead)
@@ -804,14 +790,14 @@ class Flows:
         for partition, at, first in found.overtaken:
             position = Position("offset", at, partition)
             losses.behind(found.topic, "", position, ((partition, first),))
-        return StoredPage.of(found)
+        return Page.of(found)
 
     def read_marked(
         self, topic: int, positions: dict[int, int], ends: dict[int, int], limit: int
     ) -> Flow[tuple[Page, set[Place]]]:
         """The next messages of a replay, and where those are that some group has not settled."""
         found = yield from self.ask(queries.ReadPage(topic, positions, ends, limit, marks=True))
-        return StoredPage.of(found), set(places_of(found.marked))
+        return Page.of(found), set(places_of(found.marked))
 
     def read_records(self, name: str, page: Page) -> Flow[list[Record]]:
         return (yield from done(Work(lambda: page.records(name))))
@@ -939,26 +925,26 @@ class Flows:
 
     # -- members -----------------------------------------------------------------------------------
 
-    def member(self, topic: TopicHandle, command: Join | Heartbeat | Commit) -> Flow[Assigned]:
+    def member(self, command: Join | Heartbeat | Commit) -> Flow[Assigned]:
         """What a member says; what is assigned to it now."""
         assigned: Assigned = yield from done(self.broker.propose(command))
         return assigned
 
-    def leave(self, topic: TopicHandle, command: Leave) -> Flow[None]:
+    def leave(self, command: Leave) -> Flow[None]:
         yield from done(self.broker.propose(command))
 
-    def assigned(self, topic: TopicHandle, group: str, member: str) -> Flow[Assigned]:
+    def assigned(self, topic: int, group: str, member: str) -> Flow[Assigned]:
         """What is assigned to a member, without a word from it."""
-        return (yield from self.ask(queries.FindAssigned(topic.number, group, member)))
+        return (yield from self.ask(queries.FindAssigned(topic, group, member)))
 
     def fetch(
-        self, topic: TopicHandle, group: str, member: str, positions: dict[int, int],
+        self, topic: int, group: str, member: str, positions: dict[int, int],
         max_messages: int, wait_ms: int,
     ) -> Flow[Page | None]:  # fmt: skip
         """The next messages of those partitions that are the member's, waiting for the first."""
-        query = queries.FetchPage(topic.number, group, member, positions, max_messages)
+        query = queries.FetchPage(topic, group, member, positions, max_messages)
         found = yield from done(self.broker.watch(query, wait_ms))
-        return StoredPage.of(found) if found is not None else None
+        return Page.of(found) if found is not None else None
 
 
 def row_of(message: Any) -> Checked:

@@ -51,13 +51,13 @@ class Membership:
         handle = yield from flows.find(topic)
         made = cls(flows, handle, group, member, session_ms)
         command = Join(handle.number, group, member, session_ms)
-        made._hear((yield from flows.member(handle, command)))
+        made._hear((yield from flows.member(command)))
         return made
 
     def heartbeat(self, released: tuple[int, ...] = ()) -> Flow[Assigned]:
         """Still here, and letting go of `released`."""
         command = Heartbeat(*self._who, released)
-        assigned = yield from self._flows.member(self._topic, command)
+        assigned = yield from self._flows.member(command)
         self._beat_ms = self._flows.now_ms()
         self._hear(assigned)
         return assigned
@@ -73,7 +73,7 @@ class Membership:
             yield from self._keep_up()
             piece_ms = min(left_ms, self._session_ms // 3)
             page = yield from self._flows.fetch(
-                self._topic, *self._who[1:], dict(self._positions), max_messages, piece_ms
+                *self._who, dict(self._positions), max_messages, piece_ms
             )
             if page is not None:
                 # All of it, and only then go on: a commit settles everything before the position.
@@ -87,7 +87,7 @@ class Membership:
 
     def _keep_up(self) -> Flow[None]:
         """Learn what is owned, let go of what shall be another's, and be heard of in time."""
-        assigned = yield from self._flows.assigned(self._topic, *self._who[1:])
+        assigned = yield from self._flows.assigned(*self._who)
         self._take(assigned)
         if assigned.revoked or assigned.lost:  # what is lost is told by an entry, once
             yield from self.heartbeat(assigned.revoked)
@@ -98,12 +98,12 @@ class Membership:
         """What was fetched is processed."""
         offsets = tuple(sorted(self._positions.items()))
         if offsets:
-            assigned = yield from self._flows.member(self._topic, Commit(*self._who, offsets))
+            assigned = yield from self._flows.member(Commit(*self._who, offsets))
             losses.lost(self._topic.name, self._who[1], assigned.lost)
 
     def leave(self) -> Flow[None]:
         """Go."""
-        yield from self._flows.leave(self._topic, Leave(*self._who))
+        yield from self._flows.leave(Leave(*self._who))
 
     def _hear(self, assigned: Assigned) -> None:
         self._take(assigned)

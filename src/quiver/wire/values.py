@@ -17,7 +17,7 @@ from quiver.batches.output import Piece
 from quiver.batches.schema import concat
 from quiver.errors import ProtocolError
 from quiver.model import commands, errands, queries, replies
-from quiver.model.commands import Action, ProducerStamp
+from quiver.model.commands import Action
 from quiver.model.errands import Errand
 from quiver.model.queries import PageFound, Query, Watched
 from quiver.model.ranges import Range
@@ -406,11 +406,6 @@ def head_of(frame: Frame) -> Any:
     if reader is None:
         raise ProtocolError(f"frames of kind {frame.verb} are not known here")
     return reader(frame.head)
-
-
-def producer_of(given: tuple[str, int, int] | None) -> ProducerStamp | None:
-    """Who sends a batch."""
-    return None if given is None else ProducerStamp(*given)
 
 
 def sent_of(placed: Sequence[PlacedOut]) -> SentReply:

@@ -42,7 +42,6 @@ from quiver.model.replies import (
     Moved,
     Placed,
     SentMany,
-    SentReply,
     Settled,
     Transacted,
 )
@@ -407,16 +406,12 @@ def _placed(told: Told) -> tuple[Placed, int]:
 
 
 def _sent_many(told: Told) -> SentMany:
-    return SentMany((_sent(_decoder(list[PlacedOut])(told.value)),))
-
-
-def _sent(placed: list[PlacedOut]) -> SentReply:
-    return sent_of(placed)
+    return SentMany((sent_of(_decoder(list[PlacedOut])(told.value)),))
 
 
 def _transacted(told: Told) -> Transacted:
     found: list[list[PlacedOut]] = _decoder(list[list[PlacedOut]])(told.value)
-    return Transacted(tuple(map(_sent, found)))
+    return Transacted(tuple(map(sent_of, found)))
 
 
 def _granted(told: Told) -> Grant:

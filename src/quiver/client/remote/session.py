@@ -122,11 +122,6 @@ class Session:
         """Whether a connection that is being left has nothing to wait for any more."""
         return self.leaving and not self._written
 
-    @property
-    def waits_to_write(self) -> bool:
-        """Whether what is not written yet is only to be written later."""
-        return bool(self._unwritten)
-
     # -- asking ------------------------------------------------------------------------------------
 
     def add(self, call: Call[Any]) -> None:

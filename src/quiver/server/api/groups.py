@@ -8,7 +8,7 @@ from typing import Any
 from quiver import limits
 from quiver.batches.output import table
 from quiver.client import arguments, moving
-from quiver.client.flows import StoredPage
+from quiver.client.flows import Page
 from quiver.client.sql import Sql
 from quiver.client.steps import Flow
 from quiver.client.tasks import run
@@ -55,7 +55,7 @@ async def join(call: ApiCall, body: shapes.JoinIn) -> Assigned:
     arguments.name(call.member, "member")
     handle = await run(call.flows.find(call.topic))
     command = Join(handle.number, call.group, call.member, session_ms)
-    return await run(call.flows.member(handle, command))
+    return await run(call.flows.member(command))
 
 
 async def heartbeat(call: ApiCall, body: shapes.HeartbeatIn) -> Assigned:
@@ -63,12 +63,12 @@ async def heartbeat(call: ApiCall, body: shapes.HeartbeatIn) -> Assigned:
         arguments.whole(partition, "partition", 0, limits.PARTITIONS_MAX)
     handle = await run(call.flows.find(call.topic))
     command = Heartbeat(handle.number, call.group, call.member, tuple(body.released))
-    return await run(call.flows.member(handle, command))
+    return await run(call.flows.member(command))
 
 
 async def assigned(call: ApiCall) -> Assigned:
     handle = await run(call.flows.find(call.topic))
-    return await run(call.flows.assigned(handle, call.group, call.member))
+    return await run(call.flows.assigned(handle.number, call.group, call.member))
 
 
 async def fetch(call: ApiCall, body: shapes.FetchIn) -> Any:
@@ -76,16 +76,18 @@ async def fetch(call: ApiCall, body: shapes.FetchIn) -> Any:
     wait_ms = milliseconds(body.wait, "wait", max_seconds=limits.WAIT_SECONDS_MAX)
     positions = offsets_in(body.positions)
     handle = await run(call.flows.find(call.topic))
-    flow = call.flows.fetch(handle, call.group, call.member, positions, body.max_messages, wait_ms)
+    flow = call.flows.fetch(
+        handle.number, call.group, call.member, positions, body.max_messages, wait_ms
+    )
     with call.waiting(body.wait):
         page = await until_gone(call.request, run(flow))
     async with call.making():
         return await _fetched(call, page)
 
 
-async def _fetched(call: ApiCall, page: Any) -> Any:
+async def _fetched(call: ApiCall, page: Page | None) -> Any:
     found = Some([], {})
-    if isinstance(page, StoredPage):  # all of it: a commit settles everything before its offsets
+    if page is not None:  # all of it: a commit settles everything before its offsets
         found = await asyncio.to_thread(lambda: some(page, page.source.pieces()))
     if call.arrow:
         made = await asyncio.to_thread(lambda: arrow.slim(table(found.pieces, with_where=True)))
@@ -99,12 +101,12 @@ async def commit(call: ApiCall, body: shapes.CommitIn) -> Assigned:
     offsets = tuple(sorted(offsets_in(body.offsets).items()))
     handle = await run(call.flows.find(call.topic))
     command = Commit(handle.number, call.group, call.member, offsets)
-    return await run(call.flows.member(handle, command))
+    return await run(call.flows.member(command))
 
 
 async def leave(call: ApiCall) -> None:
     handle = await run(call.flows.find(call.topic))
-    await run(call.flows.leave(handle, Leave(handle.number, call.group, call.member)))
+    await run(call.flows.leave(Leave(handle.number, call.group, call.member)))
 
 
 def offsets_in(offsets: dict[int, int]) -> dict[int, int]:

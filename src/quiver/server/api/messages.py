@@ -20,7 +20,7 @@ from quiver.batches.rows import Row, as_json, make_row
 from quiver.client import arguments
 from quiver.client.flows import (
     Claims,
-    StoredPage,
+    Page,
     deliveries,
     expired,
     lease_of,
@@ -380,7 +380,6 @@ def _page(call: ApiCall, cursor: shapes.Cursor, limit: int, *, pending: bool) ->
     page = yield from call.flows.read_page(
         cursor.topic, cursor.positions, cursor.ends, pending=pending, limit=limit
     )
-    assert isinstance(page, StoredPage), "a node's own pages are"
     return (yield from done(Work(lambda: some(page, page.source.readable(some=False)))))
 
 
@@ -396,7 +395,7 @@ class Some:
         return [message_out(record) for record in records(topic, self.pieces)]
 
 
-def some(page: StoredPage, pieces: Iterable[Piece]) -> Some:
+def some(page: Page, pieces: Iterable[Piece]) -> Some:
     """The first messages of a page, up to a number of bytes, but at least one."""
     found: list[Piece] = []
     nbytes = 0

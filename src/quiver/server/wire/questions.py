@@ -11,7 +11,7 @@ import pyarrow as pa
 from quiver import limits, notices
 from quiver.batches.codec import BytesLike
 from quiver.batches.output import Piece
-from quiver.client.flows import StoredPage
+from quiver.client.flows import Page
 from quiver.client.steps import Work, done
 from quiver.model import queries
 from quiver.model.queries import PageFound
@@ -148,7 +148,7 @@ class WireQuestions:
         def read() -> tuple[bytes, BytesLike]:
             with notices.collected() as warned:
                 pieces = bodies.pieces() if whole else bodies.readable(some=False)
-                found = some(StoredPage(page.slices, bodies, page.ahead), pieces)
+                found = some(Page(page.slices, bodies, page.ahead), pieces)
             call.warned[:] = warned
             parts = [piece.part for piece in found.pieces]
             value = encode(PageOut.of(page, parts, found.ahead))

@@ -12,7 +12,6 @@ from quiver.model.units import duration, size
 
 ROWS_SHOWN: Final = 25  # of a table; its Parquet file has all
 CHARS_SHOWN: Final = 120
-TEXT_CHARS: Final = 40  # a column with longer ones may be broken into lines
 SECTIONS: Final = (  # the plot and the table of that name, a title, and what they say
     ("unattended", "Groups that nobody works for",
      "Messages are ready, no consumer holds one, and none has come for a minute or ever. Start one, or "

@@ -10,8 +10,6 @@ from quiver.spark.analytics import pieces
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-WHO = ("topic", "group")
-
 
 def stays(cut: "DataFrame") -> "DataFrame":
     """Messages in a topic, for each group that was to get them, and when they were done with.
