@@ -160,6 +160,25 @@ class FrameReader:
             self._start, self._end = 0, len(kept)
         return self._small[self._end :]
 
+    def fill(self, data: BytesLike) -> int:
+        """Copy as much to `buffer()` as there is room for; how many bytes that were."""
+        room = self.buffer()
+        count = min(len(room), len(data))
+        room[:count] = data[:count]
+        return count
+
+    def whole(self, data: BytesLike) -> list[Frame]:
+        """The frames that these bytes are; ProtocolError if they end in the midst of one."""
+        found: list[Frame] = []
+        left = memoryview(data)
+        while left:
+            count = self.fill(left)
+            left = left[count:]
+            found += self.received(count)
+        if self.partial:
+            raise ProtocolError("what came ends in the middle of a frame")
+        return found
+
     def received(self, count: int) -> Iterator[Frame]:
         """So many bytes are there now; the frames that they complete, each to be taken before the next
         call of anything else. ProtocolError if these are no frames of ours."""

@@ -31,9 +31,7 @@ def read(data: bytes, sizes: list[int], reader: FrameReader | None = None) -> li
     found = []
     at = turn = 0
     while at < len(data):
-        buffer = reader.buffer()
-        count = min(sizes[turn % len(sizes)], len(buffer), len(data) - at)
-        buffer[:count] = data[at : at + count]
+        count = reader.fill(data[at : at + sizes[turn % len(sizes)]])
         found += [
             (frame.verb, frame.id, bytes(frame.head), bytes(frame.payload))
             for frame in reader.received(count)
@@ -48,6 +46,15 @@ def test_frames_come_out_as_they_went_in(sent, sizes):
     reader = FrameReader()
     assert read(data, sizes, reader) == sent
     assert not reader.partial
+
+
+@given(sent=FRAMES)
+def test_the_frames_of_a_body_are_all_of_it(sent):
+    data = written(*(pack(verb, number, head, body) for verb, number, head, body in sent))
+    assert [one.verb for one in FrameReader().whole(data)] == [verb for verb, *_ in sent]
+    if data:
+        with pytest.raises(ProtocolError, match="in the middle"):
+            FrameReader().whole(data[:-1])
 
 
 @given(cut=st.integers(1, 60_000), body=st.integers(1, 200_000))

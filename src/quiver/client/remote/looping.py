@@ -345,9 +345,7 @@ class LoopConnection(asyncio.BufferedProtocol):
         self._channel = channel
         rest = self._handshake.rest
         while rest and self._channel is not None:  # or it was lost by what came first
-            buffer = self._reader.buffer()
-            count = min(len(buffer), len(rest))
-            buffer[:count] = rest[:count]
+            count = self._reader.fill(rest)
             rest = rest[count:]
             self._take(count)
 

@@ -516,14 +516,7 @@ def _settles(call: Call[Any]) -> bool:
 
 def _frames(data: bytes) -> list[Frame]:
     """The frames of an answer."""
-    reader, at = FrameReader(), 0
-    found: list[Frame] = []
-    while at < len(data):
-        buffer = reader.buffer()
-        count = min(len(buffer), len(data) - at)
-        buffer[:count] = data[at : at + count]
-        found += reader.received(count)
-        at += count
-    if reader.partial or not found:
-        raise ProtocolError("the answer ends in the middle of a frame")
+    found = FrameReader().whole(data)
+    if not found:
+        raise ProtocolError("the answer is empty")
     return found

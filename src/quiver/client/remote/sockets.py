@@ -91,9 +91,7 @@ class Wire:
             pass
 
     def _take_rest(self) -> None:
-        buffer = self._reader.buffer()
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
+        count = self._reader.fill(self._rest)
         self._received, self._rest = [count], self._rest[count:]
 
     def add(self, pieces: list[BytesLike]) -> None:

@@ -94,9 +94,7 @@ class WireConnection(asyncio.BufferedProtocol):
         self._write(pack(Verb.WELCOME, 0, encode(welcome)))
         view = memoryview(ahead)
         while view and not self._lost:
-            room = self._reader.buffer()
-            count = min(len(room), len(view))
-            room[:count] = view[:count]
+            count = self._reader.fill(view)
             view = view[count:]
             self._received(count)
         self.flush()

@@ -91,16 +91,8 @@ def _names(wanted: str, offered: bytes) -> bool:
 
 def _only(data: bytes) -> Frame:
     """The frame in a body."""
-    reader = FrameReader(head_bytes_max=limits.WIRE_HEAD_BYTES_MAX, bounds=BOUNDS)
-    found: list[Frame] = []
-    view = memoryview(data)
-    while view:
-        room = reader.buffer()
-        count = min(len(room), len(view))
-        room[:count] = view[:count]
-        view = view[count:]
-        found += reader.received(count)
-    if len(found) != 1 or reader.partial or found[0].verb in POSTED:
+    found = FrameReader(head_bytes_max=limits.WIRE_HEAD_BYTES_MAX, bounds=BOUNDS).whole(data)
+    if len(found) != 1 or found[0].verb in POSTED:
         raise ProtocolError("the body must be one frame with a request")
     return found[0]
 
