@@ -2,6 +2,8 @@
 
 # ruff: noqa: PT012, SIM117  # what raises here is the end of a block
 
+import threading
+
 import pytest
 
 import quiver
@@ -133,12 +135,28 @@ def test_a_producer_that_is_closed_takes_nothing(queue):
     assert drain(queue) == [b"x"]
 
 
-def test_a_producer_of_a_closed_queue_hands_everything_back(queue):
+def test_a_producer_of_a_closed_queue_hands_everything_back(queue, caplog):
     with pytest.raises(quiver.ProducerFailed, match="closed") as failed:
-        with queue.producer("t", linger=60) as out:
+        with queue.producer("t", linger=60) as out, queue.producer("t") as empty:
             out.send(b"x")
+            empty.send(b"y")
+            empty.flush()
             queue.close()
     assert [message.body for message in failed.value.unsent] == [b"x"]
+    (told,) = caplog.messages  # for those who do not ask
+    assert told.startswith("1 messages of the producer")
+    assert "closed before it" in told
+
+
+@pytest.mark.python
+def test_a_producer_that_nobody_closes_has_no_thread_when_its_queue_is_closed(queue):
+    producers = [queue.producer("t", linger=60) for _ in range(3)]
+    queue.close()
+    for thread in threading.enumerate():
+        if thread.name == "quiver-producer":
+            thread.join(60)
+            assert not thread.is_alive()
+    del producers
 
 
 def test_a_producer_says_what_its_durability_is_worth(queue):

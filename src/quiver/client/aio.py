@@ -98,6 +98,7 @@ class AsyncQueue(AsyncVerbs):
         self._opened: Flows | None = None
         self._close: Callable[[], None] = lambda: None
         self._keeper: AsyncKeeper | None = None
+        self._producers: WeakSet[AsyncProducer] = WeakSet()
         self._consumers: WeakSet[AsyncConsumer] = WeakSet()
 
     if not TYPE_CHECKING:  # type checkers refuse the await by themselves
@@ -143,11 +144,13 @@ class AsyncQueue(AsyncVerbs):
     async def aclose(self) -> None:
         """Close its consumers, finish what was started, and let go of the directory."""
         async with AsyncExitStack() as last:
+            for producer in self._producers:
+                last.callback(producer._belongs_to_closed)
             last.push_async_callback(asyncio.to_thread, self._close)
             if self._keeper is not None:
                 last.push_async_callback(self._keeper.aclose)
             for consumer in list(self._consumers):
-                consumer.belongs_to_closed()
+                consumer._belongs_to_closed()
                 if not consumer._closed:
                     last.push_async_callback(consumer.aclose)
 
@@ -174,7 +177,9 @@ class AsyncQueue(AsyncVerbs):
         It is opened by `async with`.
         """
         flow = open_outbox(self._flows, topic, max_messages, max_bytes, durability, name)
-        return AsyncProducer(flow, milliseconds(linger, "linger", max_seconds=60) / 1000)
+        producer = AsyncProducer(flow, milliseconds(linger, "linger", max_seconds=60) / 1000)
+        self._producers.add(producer)
+        return producer
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -330,6 +335,12 @@ class AsyncProducer:
         if self._timer is not None:
             self._timer.cancel()
 
+    def _belongs_to_closed(self) -> None:
+        """Its queue was closed: nothing can be sent any more."""
+        self._cancel_timer()
+        if self._opened is not None and not self._closed:
+            self._opened.belongs_to_closed()
+
     async def aclose(self) -> None:
         """Flush and end; in a forked process there is nothing to end."""
         if self._opened is None or self._opened.owner.gone:
@@ -477,7 +488,7 @@ class AsyncConsumer:
         if refusal := self._stock.acks.refusal():
             raise refusal
 
-    def belongs_to_closed(self) -> None:
+    def _belongs_to_closed(self) -> None:
         """Its queue is about to be closed: who asks for more afterwards is told."""
         self._consuming.queue_closed = True
 

@@ -7,6 +7,7 @@ parts, each of them in exactly one part, and what belongs together changes witho
 from collections import deque
 from collections.abc import Callable, Mapping
 from itertools import takewhile
+from logging import getLogger
 from secrets import token_hex
 from sys import modules
 from typing import Any, Final
@@ -24,6 +25,7 @@ from quiver.model.units import Duration
 from quiver.node.placing import TopicHandle
 from quiver.node.tickets import Ticket
 
+LOGGER: Final = getLogger("quiver")
 REOPEN: Final = "Open another; under the same name, its `sequence` says what is stored"
 NOTHING: Final[Ticket[SentMany]] = Ticket()  # is never done: what to look at if nothing is awaited
 
@@ -76,6 +78,14 @@ class SendBuffer:
     def rows(self) -> int:
         """How many messages wait to be sent."""
         return sum(len(part.rows) for part in self._collected())
+
+    def belongs_to_closed(self) -> None:
+        """Its queue was closed: say what was left in it, which it hands back to who asks."""
+        if self.rows:
+            LOGGER.warning(
+                "%d messages of the producer %s were not stored: its queue was closed before it. "
+                "Close producers first, as `with` does", self.rows, self,
+            )  # fmt: skip
 
     def add(
         self, body: Any, key: str | None, headers: Mapping[str, str] | None, priority: int,

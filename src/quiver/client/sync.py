@@ -115,6 +115,7 @@ class Queue(Verbs):
         self._opened = flows
         self._close = close
         self._keeper: Keeper | None = None
+        self._producers: WeakSet[Producer] = WeakSet()
         self._consumers: WeakSet[Consumer] = WeakSet()
 
     def __reduce__(self) -> NoReturn:
@@ -130,11 +131,13 @@ class Queue(Verbs):
     def close(self) -> None:
         """Close its consumers, finish what was started, and let go of the directory."""
         with ExitStack() as last:
+            for producer in self._producers & _OPEN:
+                last.callback(producer._belongs_to_closed)
             last.callback(self._close)
             if self._keeper is not None:
                 last.callback(self._keeper.close)
             for consumer in self._consumers:
-                consumer.belongs_to_closed()
+                consumer._belongs_to_closed()
             for consumer in self._consumers & _OPEN:
                 last.callback(consumer.close)
 
@@ -175,7 +178,9 @@ class Queue(Verbs):
         """
         seconds = milliseconds(linger, "linger", max_seconds=60) / 1000
         outbox = run(open_outbox(self._flows, topic, max_messages, max_bytes, durability, name))
-        return Producer(outbox, seconds)
+        producer = Producer(outbox, seconds)
+        self._producers.add(producer)
+        return producer
 
     # -- receiving ---------------------------------------------------------------------------------
 
@@ -320,6 +325,7 @@ class Producer:
         self._parked = False  # whether it waits until it is woken
         self._due = 0.0
         self._closed = False
+        self._orphaned = False  # its queue is closed
         outbox.begins = self._begins
         self._thread = Thread(target=self._flush_when_due, name="quiver-producer", daemon=True)
         self._thread.start()
@@ -403,13 +409,20 @@ class Producer:
         while True:
             with self._lock:
                 left = self._due - time.monotonic()
-                if self._closed:
+                if self._closed or self._orphaned:
                     return
                 if self._outbox.rows and left <= 0:
                     self._outbox.submit()
                 self._parked = not self._outbox.rows
                 seconds = -1 if self._parked else left
             self._bell.acquire(timeout=seconds)
+
+    def _belongs_to_closed(self) -> None:
+        """Its queue was closed: nothing can be sent any more."""
+        self._orphaned = True
+        _wake(self._bell)
+        if not self._closed:
+            self._outbox.belongs_to_closed()
 
     def close(self) -> None:
         """Flush and end; in a forked process there is nothing to end.
@@ -617,7 +630,7 @@ class Consumer:
         if refusal is not None:
             raise refusal
 
-    def belongs_to_closed(self) -> None:
+    def _belongs_to_closed(self) -> None:
         """Its queue is about to be closed: who asks for more afterwards is told."""
         self._consuming.queue_closed = True
 
