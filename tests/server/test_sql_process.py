@@ -6,7 +6,6 @@ import os
 import select
 import signal
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -21,12 +20,12 @@ from quiver.server.sql.questions import Questions
 from tests.server.nodes import Node, start_node
 from tests.server.raw import Raw
 from tests.server.sql_processes import children, descriptors, environment, has_ended, memory
+from tests.server.waiting import PATIENCE_SECONDS, until
 
 pytest.importorskip("duckdb")
 pytestmark = pytest.mark.process
 
 FOR_EVER = "select count(*) from range(10000000) a, range(10000000) b where a.range <> b.range"
-PATIENCE_SECONDS = 60
 SECRET = "not for others"
 
 
@@ -81,13 +80,6 @@ def begin(node: Node, query: str) -> Raw:
 def one(node: Node) -> None:
     with begin(node, "select 1 as one") as raw:
         assert json.loads(raw.answer().body) == {"rows": [{"one": 1}]}
-
-
-def until(true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def busy(node: Node) -> int:

@@ -2,15 +2,54 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
 import quiver
 from tests.contract.doors import AsyncDoor, Blocking
+from tests.server.api.proxies import Proxy
+from tests.server.nodes import Node, start_node
 
+PLACES = ["directory", "node", pytest.param("posts", marks=pytest.mark.check)]
 CARRIERS = {"threads": "always", "loop": "always", "posts": "never"}
 Connect: TypeAlias = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node for all tests of a module."""
+    with start_node(tmp_path_factory.mktemp("shared")) as started:
+        yield started
+
+
+@pytest.fixture(scope="module", params=PLACES)
+def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A queue for all tests of a module: in a directory, of a node, and of one by posts."""
+    return url_of(request, tmp_path_factory.mktemp("queue"))
+
+
+def url_of(request: pytest.FixtureRequest, path: Path) -> str:
+    """The queue that a parameter names; of the node `shared`, or in a directory below `path`."""
+    if request.param == "directory":
+        return str(path / "data")
+    wired = "never" if request.param == "posts" else "always"
+    return f"quiver://127.0.0.1:{request.getfixturevalue('shared').port}?wire={wired}"
+
+
+@pytest.fixture
+def proxy(node: Node) -> Iterator[Proxy]:
+    """Between the clients of a test and its node."""
+    with Proxy(node.port) as made:
+        yield made
+
+
+@pytest.fixture
+def other(node: Node) -> Iterator[quiver.Queue]:
+    """Somebody else, of whom nothing is lost."""
+    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as made:
+        yield made
 
 
 @pytest.fixture(params=CARRIERS)

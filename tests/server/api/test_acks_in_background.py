@@ -5,20 +5,18 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import quiver
 from quiver import limits
 from tests.server.nodes import Node, start_node
+from tests.server.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.process
-PATIENCE_SECONDS = 60
 COUNT = 2_000
 
 
@@ -42,13 +40,6 @@ def filled(url: str, messages: int = COUNT) -> Iterator[quiver.Queue]:
         queue.create_group("t", "g")
         queue.send_batch("t", [str(at) for at in range(messages)])
         yield queue
-
-
-def until(true: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def rest_of(url: str) -> list[quiver.Delivery]:

@@ -3,7 +3,6 @@
 import gzip
 import json
 import urllib.request
-from collections.abc import Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -15,16 +14,9 @@ from quiver.client.remote.address import Address
 from quiver.wire.frames import Flag, Frame, Verb
 from tests.server.api.conftest import Connect
 from tests.server.api.proxies import Proxy
-from tests.server.nodes import Node
 
 pytestmark = pytest.mark.process
 LONG = "x" * (4 * limits.COMPRESS_BYTES_MIN)
-
-
-@pytest.fixture
-def proxy(node: Node) -> Iterator[Proxy]:
-    with Proxy(node.port) as made:
-        yield made
 
 
 @pytest.fixture

@@ -2,31 +2,16 @@
 
 import asyncio
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
 import quiver
-from tests.server.nodes import start_node
+from tests.server.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.process
-PATIENCE_SECONDS = 30
-
-
-@pytest.fixture(
-    scope="module", params=["directory", "node", pytest.param("posts", marks=pytest.mark.check)]
-)
-def url(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = tmp_path_factory.mktemp("consumed")
-    if request.param == "directory":
-        yield str(path / "data")
-        return
-    with start_node(path) as node:
-        wired = "never" if request.param == "posts" else "always"
-        yield f"quiver://127.0.0.1:{node.port}?wire={wired}"
 
 
 @pytest.fixture
@@ -36,13 +21,6 @@ def queue(url: str) -> Iterator[quiver.Queue]:
         made.create_group("t", "default")
         yield made
         made.delete_topic("t")
-
-
-def until(true: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def test_messages_come_in_order_and_no_more_than_prefetch_wait(queue):

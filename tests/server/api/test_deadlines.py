@@ -1,8 +1,7 @@
 """An ack whose first try was lost counts as done while its lease holds: by its newest deadline."""
 
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +10,7 @@ import pytest
 import quiver
 from tests.server.api.conftest import Connect
 from tests.server.api.proxies import Proxy
-from tests.server.nodes import Node, start_node
+from tests.server.nodes import Node
 
 pytestmark = pytest.mark.process
 
@@ -33,23 +32,9 @@ as_delivery = pytest.mark.parametrize(
 )
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with start_node(Path(tmp_path_factory.mktemp("node"))) as started:
-        yield started
-
-
 @pytest.fixture
-def proxy(shared: Node) -> Iterator[Proxy]:
-    with Proxy(shared.port) as made:
-        yield made
-
-
-@pytest.fixture
-def other(shared: Node) -> Iterator[quiver.Queue]:
-    """Somebody else, of whom nothing is lost."""
-    with quiver.connect(f"quiver://127.0.0.1:{shared.port}") as made:
-        yield made
+def node(shared: Node) -> Node:
+    return shared
 
 
 @pytest.fixture

@@ -33,12 +33,6 @@ from tests.server.nodes import Node, start_node, until_waiting
 pytestmark = pytest.mark.process
 
 
-@pytest.fixture(scope="module")
-def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with start_node(tmp_path_factory.mktemp("linked")) as started:
-        yield started
-
-
 @pytest.fixture
 def node(shared: Node) -> Iterator[Node]:
     """A node without topics."""
@@ -49,24 +43,11 @@ def node(shared: Node) -> Iterator[Node]:
 
 
 @pytest.fixture
-def proxy(node: Node) -> Iterator[Proxy]:
-    with Proxy(node.port) as made:
-        yield made
-
-
-@pytest.fixture
 def queue(proxy: Proxy, connect: Connect) -> Any:
     """A client on the other side of the proxy, by each carrier."""
     made = connect(proxy.port)
     made.create_topic("t")
     return made
-
-
-@pytest.fixture
-def other(node: Node) -> Iterator[quiver.Queue]:
-    """Somebody else, of whom nothing is lost."""
-    with quiver.connect(f"quiver://127.0.0.1:{node.port}") as made:
-        yield made
 
 
 def free_port() -> int:

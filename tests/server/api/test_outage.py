@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +12,9 @@ import pytest
 import quiver
 from quiver import limits
 from tests.server.nodes import Node, start_node
+from tests.server.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.process
-PATIENCE_SECONDS = 60
 SHORT = "?patience=0.2"  # after which every single call fails
 
 
@@ -37,13 +36,6 @@ def queue(url: str) -> Iterator[quiver.Queue]:
         made.create_topic("t", max_attempts=1)
         made.create_group("t", "g")
         yield made
-
-
-def until(true: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -4,33 +4,28 @@ import asyncio
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import quiver
-from tests.server.nodes import Node, start_node
+from tests.server.api.conftest import PLACES, url_of
+from tests.server.nodes import Node
+from tests.server.waiting import PATIENCE_SECONDS, until
 
 pytestmark = pytest.mark.process
-PATIENCE_SECONDS = 30
 COUNT = 10
 
 
-@pytest.fixture(scope="module", autouse=True)  # before a test looks for threads of its own
-def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
-    with start_node(tmp_path_factory.mktemp("stopped")) as made:
-        yield made
+@pytest.fixture(scope="module", autouse=True)
+def _started(shared: Node) -> None:
+    """The node is there before a test looks for threads of its own."""
 
 
-@pytest.fixture(params=["directory", "node", pytest.param("posts", marks=pytest.mark.check)])
+@pytest.fixture(params=PLACES)
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "directory":
-        return str(tmp_path / "data")
-    wired = "never" if request.param == "posts" else "always"
-    return f"quiver://127.0.0.1:{request.getfixturevalue('node').port}?wire={wired}"
+    return url_of(request, tmp_path)
 
 
 @pytest.fixture
@@ -46,13 +41,6 @@ def fill(queue: quiver.Queue) -> None:
     queue.create_topic("t", max_attempts=1)
     queue.create_group("t", "g")
     queue.send_batch("t", [str(at) for at in range(COUNT)])
-
-
-def until(true: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def nothing_was_used_up(queue: quiver.Queue) -> None:
@@ -97,7 +85,7 @@ def test_closed_in_an_event_loop(url: str):
     asyncio.run(scenario())
 
 
-def test_an_event_loop_that_ends_without_closing_it(node: Node, wired: str):
+def test_an_event_loop_that_ends_without_closing_it(shared: Node, wired: str):
     async def scenario() -> None:
         queue = await quiver.connect_async(url).__aenter__()
         inbox = await queue.consumer("t", "g", prefetch=COUNT).__aenter__()
@@ -106,7 +94,7 @@ def test_an_event_loop_that_ends_without_closing_it(node: Node, wired: str):
         await first.ack()
         closed.append(queue)
 
-    url = f"quiver://127.0.0.1:{node.port}?wire={wired}"
+    url = f"quiver://127.0.0.1:{shared.port}?wire={wired}"
     closed: list[quiver.AsyncQueue] = []
     with quiver.connect(url) as other:
         fill(other)
@@ -141,8 +129,8 @@ signal.pause()
 
 
 @pytest.mark.parametrize("how", ["ended", "stopped", "stopped without a with", "killed"])
-def test_a_process(node: Node, how: str, wired: str):
-    url = f"quiver://127.0.0.1:{node.port}?wire={wired}"
+def test_a_process(shared: Node, how: str, wired: str):
+    url = f"quiver://127.0.0.1:{shared.port}?wire={wired}"
     with quiver.connect(url) as queue:
         fill(queue)
         process = subprocess.Popen(

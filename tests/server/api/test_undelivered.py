@@ -1,27 +1,17 @@
 """Messages in an answer that nobody reads: they are given back, and no attempt is counted."""
 
 import json
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 import quiver
 from tests.server.nodes import start_node
 from tests.server.raw import Raw
+from tests.server.waiting import until
 
 pytestmark = [pytest.mark.process, pytest.mark.check]
-PATIENCE_SECONDS = 60
 COUNT, BODY_BYTES = 24, 1_000_000  # more than the system takes for a client that does not read
-
-
-def until(true: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize("begin", [None, 1])

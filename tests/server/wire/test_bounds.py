@@ -17,8 +17,9 @@ from quiver.wire import values
 from quiver.wire.frames import HEADER, Verb, pack
 from quiver.wire.values import BatchHead, SendHead, encode
 from tests.server.nodes import Node, start_node, until_waiting
+from tests.server.waiting import until
 from tests.server.wire.frames_client import Wire
-from tests.server.wire.test_giving_back import group_of, until
+from tests.server.wire.test_giving_back import group_of
 
 pytestmark = pytest.mark.process
 

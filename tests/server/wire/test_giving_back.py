@@ -2,7 +2,6 @@
 
 import json
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +17,13 @@ from quiver.server.wire.executor import Executor
 from quiver.wire.frames import Verb
 from quiver.wire.values import Messages, ReceivedOut, named
 from tests.server.nodes import start_node, until_waiting
+from tests.server.waiting import until
 from tests.server.wire.frames_client import Wire
 
 pytestmark = pytest.mark.process
 
-PATIENCE_SECONDS = 30
 BODY = b"x" * 1_000_000
 COUNT = 24  # such messages are more than the system takes for a client that does not read
-
-
-def until(true: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not true():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def group_of(wire: Wire, topic: int) -> Any:

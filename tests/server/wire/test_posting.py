@@ -19,8 +19,9 @@ from quiver.wire.values import PlacedOut, ReceivedOut, ReceiveHead, SendHead, en
 from tests.server.auth.callers import TOPIC, Guarded
 from tests.server.nodes import Node, until_waiting
 from tests.server.raw import Raw
+from tests.server.waiting import until
 from tests.server.wire.frames_client import settle_of
-from tests.server.wire.test_giving_back import BODY, COUNT, group_of, until
+from tests.server.wire.test_giving_back import BODY, COUNT, group_of
 
 pytestmark = pytest.mark.process
 
