@@ -1,19 +1,27 @@
 """A running node takes on a new access file and a new certificate, and keeps the old ones if need be."""
 
+import asyncio
 import http.client
+import itertools
 import signal
 import socket
 import ssl
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import trustme
 
+import quiver
 from quiver.server.auth import ACCESS_FILE, access
 from quiver.server.auth.access import Access, AccessEntry
 from quiver.server.config import load
 from quiver.server.ready import why_not
 from tests.server.auth.callers import Guarded, introduce
 from tests.server.nodes import start_node
+from tests.server.waiting import PATIENCE_SECONDS
 
 
 @pytest.fixture
@@ -124,6 +132,14 @@ def secure(tmp_path_factory):
     started.node.__exit__(None, None, None)
 
 
+@pytest.fixture
+def own(tmp_path):
+    """One that a test may kill."""
+    started = Secure(tmp_path)
+    yield started
+    started.node.__exit__(None, None, None)
+
+
 def ask(sock):
     sock.sendall(b"GET /health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
     with http.client.HTTPResponse(sock) as answer:
@@ -173,6 +189,65 @@ def test_a_new_certificate_is_shown_to_new_connections_and_old_ones_go_on(secure
         secure.node.logged("certificate read")
         assert secure.serial() != before
         assert ask(old) == (200, b"ok\n")
+
+
+@pytest.mark.check
+def test_clients_lose_and_double_nothing_while_certificates_change(own):
+    own.ca.cert_pem.write_to_path(own.folder / "ca.pem")
+    url = f"quivers://localhost:{own.node.port}?ca={own.folder}/ca.pem&patience=60s"
+    enough, sent, got = threading.Event(), Counter[str](), set[str]()
+
+    def send(name, wired):
+        with quiver.connect(f"{url}&wire={wired}") as queue:
+            for number in itertools.count():
+                queue.send("t", f"{name}{number}", dedup_id=f"{name}{number}")
+                sent[f"{name}{number}"] += 1
+                if enough.is_set():
+                    return
+
+    async def send_in_a_loop():
+        async with quiver.connect_async(url) as queue, queue.producer("t") as out:
+            for number in itertools.count():
+                await out.send(f"loop{number}")
+                await out.flush()
+                sent[f"loop{number}"] += 1
+                if enough.is_set():
+                    return
+
+    with quiver.connect(url) as queue, ThreadPoolExecutor(3) as pool:
+        queue.create_topic("t", retention="forever", dedup_window="1d")
+        queue.create_group("t", "g")
+        senders = [
+            pool.submit(send, "wire", "always"), pool.submit(send, "post", "never"),
+            pool.submit(lambda: asyncio.run(send_in_a_loop())),
+        ]  # fmt: skip
+        try:
+            with queue.consumer("t", "g", lease=600, acks="background") as inbox:
+                for turn in range(4):
+                    before = own.serial()
+                    own.put()
+                    own.node.signal(signal.SIGHUP)
+                    own.node.logged("certificate read")
+                    assert own.serial() != before
+                    if turn % 2:  # now all of them must trust what is new
+                        own.node.kill()
+                        own.node.restart()
+                    for _ in range(50):
+                        delivery: Any = inbox.get(wait=PATIENCE_SECONDS)
+                        got.add(delivery.text)
+                        delivery.ack()
+                enough.set()
+                for sender in senders:
+                    sender.result(PATIENCE_SECONDS)
+                while got != set(sent):
+                    delivery = inbox.get(wait=PATIENCE_SECONDS)
+                    got.add(delivery.text)
+                    delivery.ack()
+        finally:
+            enough.set()
+        assert all(name in sent for name in ("wire0", "post0", "loop0"))
+        assert Counter(record.text for record in queue.read("t")) == sent
+        assert queue.groups("t")["g"].lag == 0
 
 
 def test_a_broken_certificate_keeps_the_old_one(secure):
