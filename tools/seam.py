@@ -1,9 +1,11 @@
-"""Finds what must not cross the seams of the code: closures in requests, and private names of others.
+"""Finds what must not cross the seams of the code: closures in requests, private names of others, and names
+of classes that mean two things.
 
     python tools/seam.py src/quiver
 
 - What is asked or told of a broker, a shard or a replica is a value. A lambda, a function made on the
   spot or a `partial` could not go to another process.
+- A class has a name of its own. Only the consensus core keeps the words of its paper.
 - A name that begins with "_" belongs to its module, and in an attribute to its package: the first part
   of a module's name below `quiver`. Only names that are ours count; what a library calls "_x" is its
   own affair.
@@ -19,6 +21,7 @@ REQUESTS = (
     "watch",
 )  # fmt: skip
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+WITH_WORDS_OF_THEIR_OWN = ("raft",)
 POOLS = ("pool",)  # of threads, which take functions: their `submit` is no request
 
 
@@ -26,6 +29,7 @@ def faults(root: Path) -> list[str]:
     """What is wrong in the modules below a package, a line for each."""
     modules = {path: ast.parse(path.read_text()) for path in sorted(root.rglob("*.py"))}
     owners: dict[str, set[str]] = {}
+    classes: dict[str, Path] = {}
     for path, tree in modules.items():
         for name in _private_members(tree):
             owners.setdefault(name, set()).add(_package(root, path))
@@ -37,6 +41,11 @@ def faults(root: Path) -> list[str]:
                 *_closures(tree),
                 *_private_imports(tree, root.name),
                 *_private_access(tree, _package(root, path), owners),
+                *(
+                    []
+                    if _package(root, path) in WITH_WORDS_OF_THEIR_OWN
+                    else _named_twice(tree, path, classes)
+                ),
             ]
         )
     ]
@@ -67,6 +76,15 @@ def _defined(member: ast.stmt) -> str:
         case ast.Assign(targets=[ast.Name(id=name)]) | ast.AnnAssign(target=ast.Name(id=name)):
             return name
     return ""
+
+
+def _named_twice(tree: ast.AST, path: Path, classes: dict[str, Path]) -> Iterator[tuple[int, str]]:
+    """Classes whose name another module has, too; `classes` has those that were seen."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef):
+            other = classes.setdefault(node.name, path)
+            if other != path:
+                yield node.lineno, f"{node.name} is a class of {other}, too: one word, one thing"
 
 
 def _private_access(

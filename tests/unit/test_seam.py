@@ -43,6 +43,17 @@ def test_a_private_name_of_another_package_is_a_fault(tmp_path, text):
     assert "private to" in fault
 
 
+def test_a_class_with_the_name_of_another_is_a_fault(tmp_path):
+    (fault,) = planted(tmp_path, "class Door:\n    class Queue: ...")
+    assert "Queue is a class of" in fault
+
+
+def test_the_consensus_core_keeps_the_words_of_its_paper(tmp_path):
+    (tmp_path / "quiver" / "raft").mkdir(parents=True)
+    (tmp_path / "quiver" / "raft" / "entry.py").write_text("class Queue: ...")
+    assert planted(tmp_path, "class Door: ...") == []
+
+
 @pytest.mark.parametrize(
     "text",
     [
