@@ -25,7 +25,7 @@ from quiver.client.remote.calls import MAYBE, NEVER, Call
 from quiver.client.remote.handshake import Busy, NoUpgrade
 from quiver.client.remote.late import Late, not_here
 from quiver.client.remote.session import Finish, NodeClock, Session
-from quiver.client.remote.sockets import Wire, connect, demand_no_tls
+from quiver.client.remote.sockets import Wire, connect, demand_no_tls, may_be_tls
 from quiver.errors import OutcomeUnknown, ProtocolError, QueueClosed, QuiverError, Unreachable
 
 BREAKS: Final = (OSError, ProtocolError, Busy)
@@ -477,9 +477,8 @@ class BlockingChannel:
         self._tell(turn)
 
     def _look_for_tls(self, turn: Turn, host: str, error: Exception) -> None:
-        """No node has ever answered: it may be something else that listens there."""
-        refused = isinstance(error, ConnectionRefusedError | TimeoutError | Busy)
-        if self._tls is None and not self._clock.known and not refused:
+        """It may be something else that listens there."""
+        if may_be_tls(self._tls, error, known=self._clock.known):
             try:
                 demand_no_tls(host)
             except Unreachable as found:

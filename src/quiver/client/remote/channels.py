@@ -129,10 +129,10 @@ def open_channels(
     """The channels to a node that has answered: for the loop `home`, or for threads."""
     tls = address.tls()
     if address.wire == "never":
-        return _posting(address, tls, clock, ping)
+        return _for_threads(PostingChannel, address, tls, clock, ping)
     try:
         if home is None:
-            return _for_threads(address, tls, clock, ping)
+            return _for_threads(BlockingChannel, address, tls, clock, ping)
         return _for_loops(address, tls, clock, ping, home)
     except NoUpgrade as error:
         if address.wire == "always":
@@ -140,7 +140,7 @@ def open_channels(
                 f"what answers at {address} does not upgrade to the protocol of a queue ({error}): it is "
                 "no node, an older one, or a proxy that does not pass the upgrade on"
             ) from None
-        channels = _posting(address, tls, clock, ping)
+        channels = _for_threads(PostingChannel, address, tls, clock, ping)
         LOGGER.warning(
             "%s does not upgrade to the protocol of a queue (%s): each call is a request of HTTP now, "
             "which is slower. Let the proxy pass on `Upgrade`, or say wire=never in the address",
@@ -150,9 +150,10 @@ def open_channels(
 
 
 def _for_threads(
-    address: Address, tls: ssl.SSLContext | None, clock: NodeClock, ping: Ping
-) -> Channels:
-    channels = ThreadChannels(lambda: BlockingChannel(address, tls, clock))
+    kind: type[BlockingChannel | PostingChannel], address: Address, tls: ssl.SSLContext | None,
+    clock: NodeClock, ping: Ping,
+) -> Channels:  # fmt: skip
+    channels = ThreadChannels(lambda: kind(address, tls, clock))
     with _closed_if_it_fails(channels):
         channel = channels.channel
         channel.open(ping(channel), _share(address))
@@ -168,16 +169,6 @@ def _for_loops(
         channel = channels.of(home)
         opening = channel.open(ping(channel), _share(address))
         asyncio.run_coroutine_threadsafe(opening, home).result()
-    return channels
-
-
-def _posting(
-    address: Address, tls: ssl.SSLContext | None, clock: NodeClock, ping: Ping
-) -> Channels:
-    channels = ThreadChannels(lambda: PostingChannel(address, tls, clock))
-    with _closed_if_it_fails(channels):
-        channel = channels.channel
-        channel.open(ping(channel), _share(address))
     return channels
 
 

@@ -16,7 +16,12 @@ from quiver.client.remote.blocking import BREAKS, finish, why
 from quiver.client.remote.calls import NEVER, Call
 from quiver.client.remote.handshake import Busy, Handshake, NoUpgrade
 from quiver.client.remote.session import Finish, NodeClock, Session
-from quiver.client.remote.sockets import demand_no_tls, notice_the_dead, refuse_strangers
+from quiver.client.remote.sockets import (
+    demand_no_tls,
+    may_be_tls,
+    notice_the_dead,
+    refuse_strangers,
+)
 from quiver.errors import QueueClosed, QuiverError
 from quiver.wire.frames import Frame, FrameReader
 
@@ -218,7 +223,8 @@ class LoopChannel:
         try:
             return await self._handshake(host, seconds)
         except (OSError, Busy) as error:
-            await self._look_for_tls(host, error)
+            if may_be_tls(self._tls, error, known=self._clock.known):
+                await asyncio.to_thread(demand_no_tls, host)
             raise
 
     async def _handshake(self, host: str, seconds: float) -> "LoopConnection":
@@ -245,12 +251,6 @@ class LoopChannel:
                 raise TimeoutError("no answer to the handshake") from None
             raise
         return connection
-
-    async def _look_for_tls(self, host: str, error: Exception) -> None:
-        """No node has ever answered: it may be something else that listens there."""
-        refused = isinstance(error, ConnectionRefusedError | TimeoutError | Busy)
-        if self._tls is None and not self._clock.known and not refused:
-            await asyncio.to_thread(demand_no_tls, host)
 
     def _failed(self, reason: str) -> None:
         finish(self._session.failed(reason, time.monotonic()))

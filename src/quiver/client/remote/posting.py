@@ -27,10 +27,17 @@ from quiver.client.remote.blocking import finish, why
 from quiver.client.remote.calls import Call
 from quiver.client.remote.handshake import Busy, headers, no_http, problem_of
 from quiver.client.remote.late import Late, not_here
-from quiver.client.remote.session import Finish, NodeClock, Session, interrupted, unzipped
-from quiver.client.remote.sockets import demand_no_tls, hung_up, open_socket, shut
+from quiver.client.remote.session import (
+    Finish,
+    NodeClock,
+    Session,
+    demand_room,
+    interrupted,
+    unzipped,
+)
+from quiver.client.remote.sockets import demand_no_tls, hung_up, may_be_tls, open_socket, shut
 from quiver.client.threads import is_held
-from quiver.errors import InvalidRequest, Overloaded, ProtocolError, QueueClosed, QuiverError
+from quiver.errors import InvalidRequest, ProtocolError, QueueClosed, QuiverError
 from quiver.wire.frames import MEDIA_TYPE, PATH, Frame, FrameReader, Verb, pack
 from quiver.wire.problems import Trouble
 from quiver.wire.values import ErrorHead, encode
@@ -83,19 +90,12 @@ class PostingChannel:
                 if self._closed:
                     raise QueueClosed("the queue is closed; connect again")
                 if call.request.wait_ms:
-                    self._demand_room()
+                    demand_room(self._open)
                 self._open.add(call)
                 if _settles(call):
                     self._settles.append(call)
         finally:
             self._catch_up()
-
-    def _demand_room(self) -> None:
-        if sum(call.request.wait_ms > 0 for call in self._open) >= limits.WIRE_WAITING_MAX:
-            raise Overloaded(
-                f"{limits.WIRE_WAITING_MAX:,} receives of this queue wait for messages already; wait "
-                "with fewer, or connect once more"
-            )
 
     def wait(self, call: Call[Any], seconds: float | None = None) -> None:
         """Make what settles and was asked for before this call, and this one.
@@ -358,9 +358,8 @@ class PostingChannel:
         self._tell(call, lambda: session.give_up(error))
 
     def _look_for_tls(self, host: str, error: Exception) -> None:
-        """No node has ever answered: it may be something else that listens there."""
-        refused = isinstance(error, ConnectionRefusedError | TimeoutError | Busy)
-        if self._tls is None and not self._clock.known and not refused:
+        """It may be something else that listens there."""
+        if may_be_tls(self._tls, error, known=self._clock.known):
             demand_no_tls(host)
 
     # -- connections -------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ call in C. A call that was moved halfway is to be written and written at once; `
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 from functools import partial
 from itertools import chain, compress, count, islice, repeat
@@ -126,19 +126,9 @@ class Session:
 
     def add(self, call: Call[Any]) -> None:
         """One more call."""
-        if call.request.wait_ms and self._is_full():
-            raise Overloaded(
-                f"{limits.WIRE_WAITING_MAX:,} receives of this queue wait for messages already; wait "
-                "with fewer, or connect once more"
-            )
+        if call.request.wait_ms:
+            demand_room(self._written.values(), self._unwritten)
         self._unwritten[call] = call
-
-    def _is_full(self) -> bool:
-        """Whether no more calls may be under way for which the node takes its time."""
-        if len(self._written) + len(self._unwritten) < limits.WIRE_WAITING_MAX:
-            return False
-        calls = chain(self._written.values(), self._unwritten)
-        return sum(call.request.wait_ms > 0 for call in calls) >= limits.WIRE_WAITING_MAX
 
     def cancel(self, call: Call[Any], due: list[Finish] | None = None) -> list[Finish]:
         """A call is not wanted any more."""
@@ -402,6 +392,18 @@ def _answer_by(request: Request[Any], now: float) -> float:
 
 def _written(call: Call[Any] | None) -> float:
     return -NEVER if call is None else call.progress.written
+
+
+def demand_room(*under_way: Collection[Call[Any]]) -> None:
+    """Refuse one more call for which the node takes its time, if that is as many as there may be."""
+    most = limits.WIRE_WAITING_MAX
+    if sum(map(len, under_way)) < most:
+        return
+    if sum(call.request.wait_ms > 0 for call in chain(*under_way)) >= most:
+        raise Overloaded(
+            f"{most:,} receives of this queue wait for messages already; wait with fewer, or connect "
+            "once more"
+        )
 
 
 def interrupted(call: Call[Any]) -> QuiverError:

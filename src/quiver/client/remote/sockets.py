@@ -16,7 +16,7 @@ from typing import Final
 from quiver import limits
 from quiver.batches.codec import BytesLike
 from quiver.client.remote.address import Address
-from quiver.client.remote.handshake import Handshake
+from quiver.client.remote.handshake import Busy, Handshake
 from quiver.errors import Unreachable
 from quiver.wire.frames import Frame, FrameReader
 
@@ -215,6 +215,12 @@ def refuse_strangers(host: str, error: Exception) -> None:
             f"{host} does not speak TLS as we do ({error.reason}): check the port, and "
             "call a node without TLS quiver://, not quivers://"
         ) from None
+
+
+def may_be_tls(tls: ssl.SSLContext | None, error: Exception, *, known: bool) -> bool:
+    """Whether what answers so may speak TLS, and no node be: none was `known` there, and we do not."""
+    refused = isinstance(error, ConnectionRefusedError | TimeoutError | Busy)
+    return tls is None and not known and not refused
 
 
 def demand_no_tls(host: str) -> None:
