@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import copy
 from dataclasses import dataclass, replace
-from itertools import accumulate, chain, count, groupby, pairwise, repeat
+from itertools import accumulate, chain, count, groupby, repeat
 from operator import attrgetter
 from pathlib import Path
 from secrets import randbits
@@ -1020,9 +1020,10 @@ def picks_of(topic: str, parts: Iterable[Any]) -> tuple[Pick, ...]:
             if partition < 0 or not 0 <= start < end:
                 raise InvalidRequest(f"{start} to {end} of partition {partition} are no messages")
             ranges.setdefault(partition, []).append((start, end))
-    if any(_overlap(found) for found in ranges.values()):
+    picks = tuple(Pick(partition, tuple(merge(found))) for partition, found in ranges.items())
+    if any(_count(pick.ranges) < _count(ranges[pick.partition]) for pick in picks):
         raise InvalidRequest("staged messages are named twice; give each part once")
-    return tuple(Pick(partition, _joined(found)) for partition, found in ranges.items())
+    return picks
 
 
 def together(topic: str, given: list[Staged]) -> list[Staged]:
@@ -1041,17 +1042,9 @@ def together(topic: str, given: list[Staged]) -> list[Staged]:
     return made
 
 
-def _overlap(ranges: list[tuple[int, int]]) -> bool:
-    return any(end > start for (_, end), (start, _) in pairwise(sorted(ranges)))
-
-
-def _joined(ranges: list[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
-    """In order, with those joined that touch; none overlap."""
-    made: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
-        touches = bool(made) and made[-1][1] == start
-        made.append((made.pop()[0] if touches else start, end))
-    return tuple(made)
+def _count(ranges: Iterable[tuple[int, int]]) -> int:
+    """How many offsets."""
+    return sum(end - start for start, end in ranges)
 
 
 def lease_of(action: Action, lease: Any) -> int | None:
@@ -1219,7 +1212,7 @@ def check_rows(
     if leased.lease.settled:
         note_settled(leased, wanted, refused)
     if refused:
-        total = sum(end - start for ranges in wanted.values() for start, end in ranges)
+        total = sum(map(_count, wanted.values()))
         raise expired(tuple(refused), len(refused), total)
 
 

@@ -2,12 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from threading import get_ident
-from typing import Any, Final, TypeVar
-from weakref import WeakKeyDictionary
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from quiver.client.steps import Flow, Pause, Work
 from quiver.node.tickets import Ticket
@@ -15,39 +14,50 @@ from quiver.node.tickets import Ticket
 T = TypeVar("T")
 
 
-class Returns:
-    """Those who wait in one event loop for tickets that other threads set: all that are set meanwhile are
-    told at once, for to wake the loop is what costs."""
+class Returns(Generic[T]):
+    """What threads hand to an event loop, on its way there. All that comes meanwhile arrives at once, for
+    to wake the loop is what costs."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, arrive: Callable[[Iterator[T]], None]
+    ) -> None:
         self._loop = loop
-        self._thread = get_ident()
-        self._set: deque[asyncio.Future[None]] = deque()
+        self._arrive = arrive
+        self._items: deque[T] = deque()
         self._coming = False
 
-    def add(self, waiting: "asyncio.Future[None]") -> None:
-        """From any thread: this one's ticket is set."""
-        if get_ident() == self._thread:
-            _tell(waiting)
-            return
-        self._set.append(waiting)
+    def add(self, item: T) -> None:
+        """From any thread."""
+        self._items.append(item)
         if not self._coming:  # whoever sees that it is true has appended before it is looked
             self._coming = True
             with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._arrive)
+                self._loop.call_soon_threadsafe(self._come)
 
-    def _arrive(self) -> None:
+    def _come(self) -> None:
         self._coming = False
-        while self._set:
-            _tell(self._set.popleft())
+        self._arrive(self._taken())
+
+    def _taken(self) -> Iterator[T]:
+        while self._items:
+            yield self._items.popleft()
 
 
-def _tell(waiting: "asyncio.Future[None]") -> None:
-    if not waiting.done():
-        waiting.set_result(None)
+Waiting: TypeAlias = "asyncio.Future[None]"  # for a ticket that another thread sets
+_RETURNS: Final[dict[asyncio.AbstractEventLoop, Returns[Waiting]]] = {}
 
 
-_RETURNS: Final[WeakKeyDictionary[asyncio.AbstractEventLoop, Returns]] = WeakKeyDictionary()
+def _tell(found: Iterable[Waiting]) -> None:
+    for waiting in found:
+        if not waiting.done():
+            waiting.set_result(None)
+
+
+def _is_set(waiting: Waiting, returns: Returns[Waiting], thread: int) -> None:
+    if get_ident() == thread:
+        _tell([waiting])
+    else:
+        returns.add(waiting)
 
 
 async def finished(ticket: Ticket[Any]) -> None:
@@ -55,9 +65,11 @@ async def finished(ticket: Ticket[Any]) -> None:
     loop = asyncio.get_running_loop()
     returns = _RETURNS.get(loop)
     if returns is None:
-        returns = _RETURNS.setdefault(loop, Returns(loop))
+        for ended in [known for known in tuple(_RETURNS) if known.is_closed()]:
+            _RETURNS.pop(ended, None)
+        returns = _RETURNS.setdefault(loop, Returns(loop, _tell))
     waiting: asyncio.Future[None] = loop.create_future()
-    ticket.when_done(partial(returns.add, waiting))
+    ticket.when_done(partial(_is_set, waiting, returns, get_ident()))
     try:
         await waiting
     except asyncio.CancelledError:

@@ -1,14 +1,17 @@
 """What drives flows until it is stopped: a stop at any moment, in threads and in event loops."""
 
 import asyncio
+import gc
 import sys
 import time
 from threading import Thread
+from weakref import ref
 
 import pytest
 
 from quiver.client import aio, sync
 from quiver.client.steps import Stopped
+from quiver.client.tasks import finished
 from quiver.node.tickets import Ticket
 
 PATIENCE_SECONDS = 60
@@ -55,6 +58,19 @@ def test_who_is_cancelled_gives_back_what_was_just_answered(ticks):
         return ticket.abandoned is (outcome != "message")
 
     assert asyncio.run(cancelled_just_after_the_answer())
+
+
+def test_loops_that_have_ended_are_not_kept():
+    async def waits() -> "ref[asyncio.AbstractEventLoop]":
+        ticket: Ticket[str] = Ticket()
+        loop = asyncio.get_running_loop()
+        loop.call_soon(ticket.resolve, "message")
+        await finished(ticket)
+        return ref(loop)
+
+    loops = [asyncio.run(waits()) for _ in range(5)]
+    gc.collect()
+    assert sum(loop() is not None for loop in loops) <= 1  # the last, until there is another
 
 
 def test_a_stop_lets_go_of_all_who_wait_for_the_same(monkeypatch):

@@ -14,7 +14,7 @@ from quiver.client.steps import Flow
 from quiver.errors import InvalidRequest, LimitExceeded
 from quiver.model.topic import staged_for
 from quiver.server.api.endpoint import ApiCall, ArrowStream, written
-from quiver.server.auth import EVERY_TOPIC
+from quiver.server.auth import EVERY_TOPIC, Principal
 from quiver.server.requests import until_gone
 from quiver.wire import shapes
 
@@ -37,17 +37,21 @@ async def ledger(call: ApiCall) -> Any:
 
 
 async def trace(call: ApiCall) -> Any:
-    """What happened in the topics that the principal may read; of others it learns nothing."""
     call.principal.demand_somewhere("read")
     message = call.name("message")
-    story = await call.queue.trace(message)
+    story = told(await call.queue.trace(message), call.principal, message)
+    return ArrowStream(story) if call.arrow else await _written(lambda: rows(story))
+
+
+def told(story: pa.Table, principal: Principal, message: str) -> pa.Table:
+    """What a principal may know of a message's story: what happened in topics that it may read."""
     topics = story["topic"].unique().to_pylist()
-    readable = [topic for topic in topics if call.principal.may("read", staged_for(topic))]
+    readable = [topic for topic in topics if principal.may("read", staged_for(topic))]
     if not readable:
         raise untold(message)
-    if len(readable) < len(topics):
-        story = story.filter(pc.is_in(story["topic"], pa.array(readable, story["topic"].type)))
-    return ArrowStream(story) if call.arrow else await _written(lambda: rows(story))
+    if len(readable) == len(topics):
+        return story
+    return story.filter(pc.is_in(story["topic"], pa.array(readable, story["topic"].type)))
 
 
 async def sql(call: ApiCall, body: shapes.QuestionIn) -> Any:

@@ -2,15 +2,14 @@
 
 What a verb does is a flow: a generator that yields what must be waited for. Here it is driven by
 callbacks, without a task: most requests wait for one ticket and no more. Tickets are set by the shard's
-thread; all that are set at once come back to the event loop together (`CallReturns`).
+thread; all that are set at once come back to the event loop together (`go_on`).
 
 A flow may begin with what must be known before the request reaches the shard: it says so with `First`,
 and the later requests of its connection wait for that.
 """
 
 import asyncio
-from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from time import perf_counter
@@ -21,6 +20,7 @@ from msgspec import Raw
 from quiver import limits
 from quiver.batches.codec import BytesLike
 from quiver.client.steps import Flow, Pause, Step, Work
+from quiver.client.tasks import Returns
 from quiver.errors import LimitExceeded, QuiverError
 from quiver.node.tickets import Ticket
 from quiver.notices import Notice
@@ -123,31 +123,11 @@ class Outlet(Protocol):
         """What was told in this turn of the loop may go."""
 
 
-class CallReturns:
-    """Calls whose tickets are set, on their way from the shard's thread to the event loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._calls: deque[WireCall] = deque()
-        self._coming = False
-
-    def add(self, call: "WireCall") -> None:
-        """From any thread: the ticket that this call waits for is set."""
-        self._calls.append(call)
-        if not self._coming:  # whoever sees that it is true has appended before it is looked
-            self._coming = True
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._arrive)
-
-    def _arrive(self) -> None:
-        self._coming = False
-        outlets: dict[Outlet, None] = {}
-        while self._calls:
-            call = self._calls.popleft()
-            if call.returned():
-                outlets[call.outlet] = None
-        for outlet in outlets:
-            outlet.flush()
+def go_on(calls: "Iterable[WireCall]") -> None:
+    """Calls whose tickets are set come back from the shard's thread to the event loop."""
+    outlets = {call.outlet: None for call in calls if call.returned()}
+    for outlet in outlets:
+        outlet.flush()
 
 
 class WireCall:
@@ -173,8 +153,8 @@ class WireCall:
     )  # fmt: skip
 
     def __init__(
-        self, frame: Frame, outlet: Outlet, standing: Standing, returns: CallReturns, held: HeldBytes,
-        *, zstd: bool = False,
+        self, frame: Frame, outlet: Outlet, standing: Standing, returns: "Returns[WireCall]",
+        held: HeldBytes, *, zstd: bool = False,
     ) -> None:  # fmt: skip
         self.frame = frame
         self.outlet = outlet

@@ -5,19 +5,18 @@ from functools import partial
 from typing import Any, TypeVar
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from quiver import limits, notices
 from quiver.client import moving
-from quiver.client.flows import Place, untold
+from quiver.client.flows import Place
 from quiver.client.questions import ask
 from quiver.client.sql import Sql
 from quiver.client.steps import Flow, Work, done
 from quiver.client.tasks import run
 from quiver.errors import InvalidRequest
 from quiver.model import errands
-from quiver.model.topic import staged_for
 from quiver.node.placing import TopicHandle
+from quiver.server.api.history import told
 from quiver.server.wire import checks
 from quiver.server.wire.calls import NIL, Steps, WireCall, WireReply, awaited, first, firsts
 from quiver.server.wire.desk import Desk
@@ -135,17 +134,9 @@ class Errands:
         return (yield from self._table(call, answer))
 
     def _trace(self, call: WireCall, errand: errands.Trace) -> Steps[WireReply]:
-        """What happened in the topics that the principal may read; of others it learns nothing."""
         call.held.demand_room()
         story = yield from self._driven(call, self._flows.trace(errand.message))
-        topics = story["topic"].unique().to_pylist()
-        readable = [topic for topic in topics if call.principal.may("read", staged_for(topic))]
-        if not readable:
-            raise untold(errand.message)
-        if len(readable) < len(topics):
-            wanted = pa.array(readable, story["topic"].type)
-            story = story.filter(pc.is_in(story["topic"], wanted))
-        return (yield from self._table(call, story))
+        return (yield from self._table(call, told(story, call.principal, errand.message)))
 
     def _table(self, call: WireCall, table: pa.Table) -> Steps[WireReply]:
         call.held.note(table.nbytes)

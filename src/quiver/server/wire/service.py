@@ -3,8 +3,9 @@
 import asyncio
 from collections import defaultdict
 
+from quiver.client.tasks import Returns
 from quiver.server.context import Context
-from quiver.server.wire.calls import CallReturns
+from quiver.server.wire.calls import WireCall, go_on
 from quiver.server.wire.executor import Executor
 
 DOOR = "wire"
@@ -19,7 +20,7 @@ class WireService:
         self.context = context
         self.metrics = context.metrics
         self.executor = Executor(context)
-        self.returns = CallReturns(loop)
+        self.returns: Returns[WireCall] = Returns(loop, go_on)
         self.now_ms = self.executor.broker.now_ms
         self._loop = loop
         self._counts: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
