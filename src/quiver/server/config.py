@@ -32,7 +32,7 @@ Bytes = Annotated[int, msgspec.Meta(ge=limits.MIB)]
 Names = tuple[str, ...]
 
 
-class Bounds(Section, frozen=True):
+class NodeBounds(Section, frozen=True):
     """What a node takes on at a time. The defaults and their reasons are in `quiver.limits`."""
 
     head_seconds: Seconds = limits.HEAD_SECONDS_MAX
@@ -102,7 +102,7 @@ class NodeConfig(Section, frozen=True):
     hosts: Names = ()  # names by which clients may call this node, besides localhost
     insecure: bool = False  # listen beyond this machine without authentication
     durability: Durability = "disk"  # of what does not say it: as in `quiver.connect`
-    bounds: Bounds = Bounds()
+    bounds: NodeBounds = NodeBounds()
     access: AccessFile = AccessFile()
     tls: TlsFiles | None = None
     log: LogConfig = LogConfig()

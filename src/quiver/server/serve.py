@@ -44,7 +44,7 @@ from quiver.node.shard import Shard
 from quiver.server import logs, memory, systemd
 from quiver.server.app import make_app
 from quiver.server.auth import ACCESS_FILE, Certificate, Guard, Tls, Watch
-from quiver.server.config import Bounds, NodeConfig
+from quiver.server.config import NodeBounds, NodeConfig
 from quiver.server.context import Context
 from quiver.server.doorstep import TlsListener
 from quiver.server.metrics import Metrics
@@ -340,7 +340,7 @@ def _notice_the_dead(listener: socket.socket) -> None:
             listener.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 
 
-def possible(bounds: Bounds) -> Bounds:
+def possible(bounds: NodeBounds) -> NodeBounds:
     """The bounds with no more connections than the operating system has descriptors for."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = bounds.connections + OTHER_FILES

@@ -6,13 +6,13 @@ from typing import Final, Self
 from starlette.requests import Request
 
 from quiver.errors import Overloaded
-from quiver.server.config import Bounds
+from quiver.server.config import NodeBounds
 
 
 class Traffic:
     """What all connections of a node have taken up."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: NodeBounds) -> None:
         self.bounds = bounds
         self.peers: Counter[str] = Counter()
         self.connections = 0

@@ -11,7 +11,7 @@ import quiver
 from quiver import limits
 from quiver.server.app import make_app
 from quiver.server.auth import Guard
-from quiver.server.config import Bounds, NodeConfig
+from quiver.server.config import NodeBounds, NodeConfig
 from quiver.server.context import Context
 from quiver.server.metrics import Metrics
 from quiver.server.traffic import Traffic
@@ -23,7 +23,7 @@ def ask(path: Path, requests: list[tuple[str, Any]]) -> list[tuple[int, Any, int
     """Status, JSON and the bytes in flight while it is sent, for each request; a topic `t` has 2 MB."""
 
     async def go() -> list[tuple[int, Any, int]]:
-        traffic = Traffic(Bounds())
+        traffic = Traffic(NodeBounds())
         async with quiver.connect_async(path) as queue:
             await queue.create_topic("t")
             await queue.send_batch("t", ["x" * 1_000_000] * 2)

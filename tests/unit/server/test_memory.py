@@ -4,7 +4,7 @@ import pytest
 
 from quiver.limits import ALLOCATOR_KEEP_BYTES, ALLOCATOR_QUIET_SECONDS
 from quiver.server import memory
-from quiver.server.config import Bounds
+from quiver.server.config import NodeBounds
 from quiver.server.traffic import Traffic
 
 MUCH = ALLOCATOR_KEEP_BYTES + 1
@@ -16,7 +16,7 @@ class Process:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.nbytes = 100
         monkeypatch.setattr(memory, "resident_bytes", lambda: self.nbytes)
-        self.traffic = Traffic(Bounds())
+        self.traffic = Traffic(NodeBounds())
         self.slack = memory.Slack(self.traffic)
         self.now = 0.0
 

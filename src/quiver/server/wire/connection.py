@@ -31,7 +31,7 @@ from quiver.errors import (
 )
 from quiver.server import logs
 from quiver.server.auth import Standing
-from quiver.server.config import Bounds
+from quiver.server.config import NodeBounds
 from quiver.server.traffic import HeldBytes, Traffic
 from quiver.server.wire.calls import Packed, WireCall, WireReply
 from quiver.server.wire.executor import BOUNDS
@@ -52,7 +52,7 @@ class WireConnection(asyncio.BufferedProtocol):
         self._service = service
         self._standing = standing
         self._traffic = traffic
-        self._bounds: Bounds = traffic.bounds
+        self._bounds: NodeBounds = traffic.bounds
         self._connections: set[Any] = state.connections  # uvicorn names the types of its own
         self._peer = peer
         self._zstd = zstd
