@@ -1,11 +1,13 @@
 """What a door gets."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from quiver.client.aio import AsyncQueue, flows_of
 from quiver.client.flows import Flows
 from quiver.client.local import LocalBroker
-from quiver.server.auth import Guard
+from quiver.server.auth import Guard, Principal
 from quiver.server.config import NodeConfig
 from quiver.server.metrics import Metrics
 from quiver.server.sql.questions import Questions
@@ -32,3 +34,12 @@ class Context:
         broker = self.flows.broker
         assert isinstance(broker, LocalBroker)
         return broker
+
+    @contextmanager
+    def waiting(self, principal: Principal, wait: float | str) -> Iterator[None]:
+        """Around a request that waits, which a principal may have only so many of."""
+        if not wait:
+            yield
+            return
+        with principal.waiting(), self.metrics.waiting():
+            yield

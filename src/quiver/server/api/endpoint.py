@@ -1,8 +1,8 @@
 """What an endpoint is: a row of the table from which routes, checks and the description are made."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -39,15 +39,6 @@ class ApiCall:
     def flows(self) -> Flows:
         """The verbs below the queue's, for what only a node needs."""
         return self.context.flows
-
-    @contextmanager
-    def waiting(self, wait: float | str) -> Iterator[None]:
-        """Around a receive that waits, which a principal may have only so many of."""
-        if not wait:
-            yield
-            return
-        with self.principal.waiting(), self.context.metrics.waiting():
-            yield
 
     @property
     def held(self) -> HeldBytes:

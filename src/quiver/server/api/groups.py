@@ -79,7 +79,7 @@ async def fetch(call: ApiCall, body: shapes.FetchIn) -> Any:
     flow = call.flows.fetch(
         handle.number, call.group, call.member, positions, body.max_messages, wait_ms
     )
-    with call.waiting(body.wait):
+    with call.context.waiting(call.principal, body.wait):
         page = await until_gone(call.request, run(flow))
     async with call.making():
         return await _fetched(call, page)

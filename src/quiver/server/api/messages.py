@@ -167,7 +167,7 @@ async def receive(call: ApiCall, body: shapes.ReceiveIn) -> Any:
     flow = call.flows.receive(
         call.topic, call.group, body.max_messages, body.lease, body.wait, body.consumer, body.begin
     )
-    with call.waiting(body.wait):
+    with call.context.waiting(call.principal, body.wait):
         grant, lease = await until_gone(call.request, run(flow), call.flows.give_back)
     give_back = partial(call.flows.give_back, (grant, lease))
     if lease.settled:  # what is delivered once at most cannot be given back

@@ -2,8 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -148,15 +147,6 @@ class Desk:
             raise ProtocolError(f"{head.name[:80]!r} is not asked for like this")
         call.operation = OPERATIONS[type(given)]
         return given, rule
-
-    @contextmanager
-    def waiting(self, call: WireCall, wait_ms: int) -> Iterator[None]:
-        """Around a request that waits, which a principal may have only so many of."""
-        if not wait_ms:
-            yield
-            return
-        with call.principal.waiting(), self.context.metrics.waiting():
-            yield
 
 
 def unknown(number: int) -> TopicNotFound:

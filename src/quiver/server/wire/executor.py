@@ -173,7 +173,7 @@ class Executor(Desk):
         )
         call.held.demand_room()
         command = checks.receive(head)
-        with self.waiting(call, head.wait_ms):
+        with self.context.waiting(call.principal, head.wait_ms):
             ticket = self.broker.receive(command, head.wait_ms, sync=call.sync)
             grant = yield from done(ticket)
         got = grant.received

@@ -68,7 +68,7 @@ class WireQuestions:
         yield from self._desk.checked(call, partial(checks.query, query, topic))
         checks.wait_ms(head.wait_ms)
         call.held.demand_room()
-        with self._desk.waiting(call, head.wait_ms):
+        with self._desk.context.waiting(call.principal, head.wait_ms):
             found = yield from done(self._broker.watch(query, head.wait_ms))
         if isinstance(
             found, PageFound
