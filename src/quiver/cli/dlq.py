@@ -255,7 +255,7 @@ def reason_of(record: "Record") -> str:
 
 def _where(text: str, condition: str | None, look: "Look | None" = None) -> Any:
     """Choose by condition and by reason, and tell `look` of each one that was chosen."""
-    from quiver.client.moving import Both
+    from quiver.client.moving import SqlAndFunction
 
     def chosen(record: "Record") -> bool:
         if text and text.casefold() not in reason_of(record).casefold():
@@ -264,7 +264,7 @@ def _where(text: str, condition: str | None, look: "Look | None" = None) -> Any:
 
     if not text and look is None:
         return condition
-    return chosen if condition is None else Both(condition, chosen)
+    return chosen if condition is None else SqlAndFunction(condition, chosen)
 
 
 def _dead_letter_topics(queue: "Queue") -> dict[str, list[str]]:

@@ -24,14 +24,14 @@ from quiver.client.async_verbs import AsyncVerbs
 from quiver.client.consuming import Consuming, Outage, limit_of
 from quiver.client.flows import Flows
 from quiver.client.keeping import Kept, extend
-from quiver.client.outbox import SendBuffer, open_outbox
+from quiver.client.prefetch import GIVEN_UP, PrefetchBuffer
 from quiver.client.results import (
     AsyncDelivery,
     Record,
 )
 from quiver.client.scanning import Scan
+from quiver.client.send_buffer import SendBuffer, open_send_buffer
 from quiver.client.steps import Flow, Stopped
-from quiver.client.stock import GIVEN_UP, PrefetchBuffer
 from quiver.client.tasks import finished, run
 from quiver.client.twins import explained_by
 from quiver.errors import QueueClosed, QuiverError
@@ -176,7 +176,7 @@ class AsyncQueue(AsyncVerbs):
 
         It is opened by `async with`.
         """
-        flow = open_outbox(self._flows, topic, max_messages, max_bytes, durability, name)
+        flow = open_send_buffer(self._flows, topic, max_messages, max_bytes, durability, name)
         producer = AsyncProducer(flow, milliseconds(linger, "linger", max_seconds=60) / 1000)
         self._producers.add(producer)
         return producer

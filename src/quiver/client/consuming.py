@@ -16,9 +16,9 @@ from quiver import limits
 from quiver.client.acks import AckBatch
 from quiver.client.flows import Flows
 from quiver.client.keeping import HOLDING, extend, until_settled
+from quiver.client.prefetch import Ask, Begin, GiveBack, Keep, PrefetchBuffer, Rest, SendAcks, Step
 from quiver.client.results import Leased
 from quiver.client.steps import Course, Flow, done
-from quiver.client.stock import Ask, Begin, GiveBack, Keep, PrefetchBuffer, Rest, SendAcks, Step
 from quiver.errors import (
     DiskFull,
     OutcomeUnknown,

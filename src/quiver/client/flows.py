@@ -24,9 +24,9 @@ from quiver import limits, tracing
 from quiver.batches.arrow_input import accept
 from quiver.batches.ledger import SCHEMA
 from quiver.batches.ledger import concat as concat_ledger
+from quiver.batches.message_trace import MessageTrace
 from quiver.batches.output import Piece, columns, table
 from quiver.batches.rows import Checked, Row, make_row
-from quiver.batches.story import MessageTrace
 from quiver.client import arguments, losses
 from quiver.client.broker import Broker, Signing
 from quiver.client.deadlines import Deadlines, doubt_table, learn_table

@@ -25,14 +25,14 @@ Function: TypeAlias = Callable[[Record], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class SqlAndFunction:
     """A condition in SQL, and a function that is asked about what the condition has chosen."""
 
     condition: str
     function: Function
 
 
-Where: TypeAlias = str | Function | Both | None
+Where: TypeAlias = str | Function | SqlAndFunction | None
 
 
 def move(
@@ -209,7 +209,7 @@ def _parts(where: Any) -> tuple[str | None, Function | None]:
             return None, None
         case str():
             return where, None
-        case Both():
+        case SqlAndFunction():
             return where.condition, where.function
     if not callable(where):
         raise InvalidRequest(

@@ -20,15 +20,15 @@ from quiver.client.arguments import PositionLike
 from quiver.client.consuming import LOGGER, Consuming, Outage, limit_of
 from quiver.client.flows import Flows
 from quiver.client.keeping import Kept, extend
-from quiver.client.outbox import SendBuffer, open_outbox
 from quiver.client.owner import Owner
+from quiver.client.prefetch import GIVEN_UP, Ask, PrefetchBuffer, Rest
 from quiver.client.results import (
     Delivery,
     Record,
 )
 from quiver.client.scanning import Scan
+from quiver.client.send_buffer import SendBuffer, open_send_buffer
 from quiver.client.steps import Course, Flow, Stopped
-from quiver.client.stock import GIVEN_UP, Ask, PrefetchBuffer, Rest
 from quiver.client.sync_verbs import Verbs
 from quiver.client.threads import is_held, run
 from quiver.errors import QueueClosed, QuiverError
@@ -177,7 +177,9 @@ class Queue(Verbs):
             name: Makes it idempotent, under this name; None for a producer without memory.
         """
         seconds = milliseconds(linger, "linger", max_seconds=60) / 1000
-        outbox = run(open_outbox(self._flows, topic, max_messages, max_bytes, durability, name))
+        outbox = run(
+            open_send_buffer(self._flows, topic, max_messages, max_bytes, durability, name)
+        )
         producer = Producer(outbox, seconds)
         self._producers.add(producer)
         return producer

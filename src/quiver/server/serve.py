@@ -46,11 +46,11 @@ from quiver.server.app import make_app
 from quiver.server.auth import ACCESS_FILE, Certificate, Guard, Tls, Watch
 from quiver.server.config import NodeBounds, NodeConfig
 from quiver.server.context import Context
-from quiver.server.doorstep import TlsListener
 from quiver.server.metrics import Metrics
 from quiver.server.protocol import HttpConnection
 from quiver.server.requests import ALWAYS
 from quiver.server.sql.questions import Questions
+from quiver.server.tls_listener import TlsListener
 from quiver.server.traffic import Traffic
 from quiver.server.wire.connection import WireConnection
 

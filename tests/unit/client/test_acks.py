@@ -10,8 +10,8 @@ import pytest
 import quiver
 from quiver import limits
 from quiver.client.acks import AckBatch, Acks
+from quiver.client.prefetch import Ask, Keep, PrefetchBuffer, Rest, SendAcks
 from quiver.client.steps import Course, done
-from quiver.client.stock import Ask, Keep, PrefetchBuffer, Rest, SendAcks
 from quiver.node.tickets import Ticket
 
 LEASE = 30

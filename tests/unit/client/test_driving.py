@@ -15,7 +15,7 @@ from quiver import limits
 from quiver.client.sync import Keeper, flows_of
 
 PATIENCE_SECONDS = 15
-OURS = ("sync.py", "stock.py", "consuming.py", "steps.py", "acks.py", "keeping.py")
+OURS = ("sync.py", "prefetch.py", "consuming.py", "steps.py", "acks.py", "keeping.py")
 
 
 class Interrupted(BaseException):
@@ -198,7 +198,7 @@ def test_a_signal_handler_may_close_a_producer_at_any_step(queue, every):
                     out.send("x", key="k")
                     sent += 1
 
-        reached = at_step(step, more, out.close, (*OURS, "outbox.py"))
+        reached = at_step(step, more, out.close, (*OURS, "send_buffer.py"))
         out.close()
         assert queue.stats("t").depth - before in (sent, sent + 1)
         return reached

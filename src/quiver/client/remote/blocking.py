@@ -22,8 +22,8 @@ from typing import Any, Final
 from quiver import limits
 from quiver.client.remote.address import Address
 from quiver.client.remote.calls import MAYBE, NEVER, Call
+from quiver.client.remote.deferred import DeferredWork, not_here
 from quiver.client.remote.handshake import Busy, NoUpgrade
-from quiver.client.remote.late import Late, not_here
 from quiver.client.remote.session import Finish, NodeClock, Session
 from quiver.client.remote.sockets import Wire, connect, demand_no_tls, may_be_tls
 from quiver.errors import OutcomeUnknown, ProtocolError, QueueClosed, QuiverError, Unreachable
@@ -67,7 +67,7 @@ class BlockingChannel:
 
     def _begin(self) -> None:
         self._lock = RLock()  # a signal handler may call, too; around these:
-        self._late = Late(self._lock)
+        self._deferred = DeferredWork(self._lock)
         self._session = Session(self._address, self._clock)
         self._wire = None
         self._leader: Turn | None = None
@@ -143,7 +143,7 @@ class BlockingChannel:
     def is_interrupted(self) -> bool:
         """Whether this thread is in the middle of what it does for all: then a signal handler asks, who
         would wait here for himself, or begin what must not be begun twice."""
-        return self._late.inside or any(not turn.telling for turn in self._own_turns())
+        return self._deferred.inside or any(not turn.telling for turn in self._own_turns())
 
     def _own_turns(self) -> list[Turn]:
         """What this thread does for all: in the middle of it, if it is a signal handler that asks."""
@@ -154,7 +154,7 @@ class BlockingChannel:
         """Whether what this thread waits for can come: it may be a signal handler, and its thread be
         inside the lock, or in the middle of taking the answer."""
         turns = self._own_turns()
-        if self._late.inside or any(turn.doubtful is not None for turn in turns):
+        if self._deferred.inside or any(turn.doubtful is not None for turn in turns):
             return False
         for turn in turns:
             self._tell_early(turn, call)
@@ -182,8 +182,8 @@ class BlockingChannel:
 
     def _do(self, work: Callable[[Turn], None]) -> None:
         """Do it now; or, if this thread is inside the lock already, when it has let go of that."""
-        if self._late.inside:
-            self._late.leave(work)
+        if self._deferred.inside:
+            self._deferred.leave(work)
             return
         turn = Turn()
         try:
@@ -197,8 +197,8 @@ class BlockingChannel:
 
     def _catch_up(self, turn: Turn) -> None:
         """Do what was left; whoever is about to wait does this before."""
-        while self._late.works:
-            self._late.do(turn)
+        while self._deferred.works:
+            self._deferred.do(turn)
             self._write(turn)
 
     def _watch(self, call: Call[Any], _: Turn) -> None:
@@ -255,7 +255,7 @@ class BlockingChannel:
         self._tell(turn)
 
     def _leave_again(self, turn: Turn) -> None:
-        left = turn.due or self._asleep or self._late.works
+        left = turn.due or self._asleep or self._deferred.works
         if left or self._leader is turn or self._writer is turn:
             self._leave(turn)
 
@@ -264,7 +264,7 @@ class BlockingChannel:
             if self._leader is turn:
                 self._leader = turn.before
                 if turn.before is not None:  # it may be about to wait for what has been read now
-                    self._late.leave(self._ping)
+                    self._deferred.leave(self._ping)
             if self._leader is None and self._asleep:  # somebody is to look whether to lead
                 next(iter(self._asleep.values())).ring()
 

@@ -25,8 +25,8 @@ from quiver import limits
 from quiver.client.remote.address import Address
 from quiver.client.remote.blocking import finish, why
 from quiver.client.remote.calls import Call
+from quiver.client.remote.deferred import DeferredWork, not_here
 from quiver.client.remote.handshake import Busy, headers, no_http, problem_of
-from quiver.client.remote.late import Late, not_here
 from quiver.client.remote.session import (
     Finish,
     NodeClock,
@@ -68,7 +68,7 @@ class PostingChannel:
 
     def _begin(self) -> None:
         self._lock = RLock()  # a signal handler may call, too; around these:
-        self._late = Late(self._lock)
+        self._deferred = DeferredWork(self._lock)
         self._open: WeakSet[Call[Any]] = WeakSet()  # whoever takes a call out tells it its end
         self._settles: deque[Call[Any]] = deque()  # of them, if not made yet
         self._making = {}  # by whom
@@ -102,7 +102,7 @@ class PostingChannel:
 
         It may take longer than somebody has: then a thread of ours makes it.
         """
-        if self._late.inside and not call.done:
+        if self._deferred.inside and not call.done:
             if seconds is None:
                 raise not_here()
             return  # nothing comes of it before the thread goes on
@@ -145,7 +145,7 @@ class PostingChannel:
     def is_interrupted(self) -> bool:
         """Whether this thread is in the middle of what it does for all: then a signal handler asks, who
         would wait here for himself. Other calls do not matter: each has a connection of its own."""
-        return self._late.inside or is_held(self._settling)
+        return self._deferred.inside or is_held(self._settling)
 
     def close(self) -> None:
         """End what is under way."""
@@ -161,8 +161,8 @@ class PostingChannel:
 
     def _do(self, work: Callable[[], None]) -> None:
         """Do it now; or, if this thread is inside the lock already, when it has let go of that."""
-        if self._late.inside:
-            self._late.leave(work)
+        if self._deferred.inside:
+            self._deferred.leave(work)
             return
         try:
             work()
@@ -171,8 +171,8 @@ class PostingChannel:
 
     def _catch_up(self) -> None:
         """Do what was left; whoever is about to wait does this before."""
-        while self._late.works:
-            self._late.do()
+        while self._deferred.works:
+            self._deferred.do()
 
     def _watch(self, call: Call[Any]) -> None:
         with self._lock:

@@ -18,7 +18,7 @@ from quiver.model.replies import Assigned
 from quiver.model.units import milliseconds
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import ApiCall, ArrowStream, written
-from quiver.server.api.messages import Some, some
+from quiver.server.api.messages import PagePart, part_of
 from quiver.server.requests import until_gone
 from quiver.wire import shapes
 
@@ -86,9 +86,9 @@ async def fetch(call: ApiCall, body: shapes.FetchIn) -> Any:
 
 
 async def _fetched(call: ApiCall, page: Page | None) -> Any:
-    found = Some([], {})
+    found = PagePart([], {})
     if page is not None:  # all of it: a commit settles everything before its offsets
-        found = await asyncio.to_thread(lambda: some(page, page.source.pieces()))
+        found = await asyncio.to_thread(lambda: part_of(page, page.source.pieces()))
     if call.arrow:
         made = await asyncio.to_thread(lambda: arrow.slim(table(found.pieces, with_where=True)))
         return ArrowStream(made, shapes.FetchAbout(ahead=found.ahead))

@@ -374,17 +374,17 @@ async def _checked(call: ApiCall, cursor: shapes.Cursor) -> shapes.Cursor:
     return cursor
 
 
-def _page(call: ApiCall, cursor: shapes.Cursor, limit: int, *, pending: bool) -> Flow["Some"]:
+def _page(call: ApiCall, cursor: shapes.Cursor, limit: int, *, pending: bool) -> Flow["PagePart"]:
     if not limit or not cursor.more:
-        return Some([], {})
+        return PagePart([], {})
     page = yield from call.flows.read_page(
         cursor.topic, cursor.positions, cursor.ends, pending=pending, limit=limit
     )
-    return (yield from done(Work(lambda: some(page, page.source.readable(some=False)))))
+    return (yield from done(Work(lambda: part_of(page, page.source.readable(some=False)))))
 
 
 @dataclass(frozen=True, slots=True)
-class Some:
+class PagePart:
     """As much of a page as one answer may carry, and where to go on."""
 
     pieces: list[Piece]
@@ -395,7 +395,7 @@ class Some:
         return [message_out(record) for record in records(topic, self.pieces)]
 
 
-def some(page: Page, pieces: Iterable[Piece]) -> Some:
+def part_of(page: Page, pieces: Iterable[Piece]) -> PagePart:
     """The first messages of a page, up to a number of bytes, but at least one."""
     found: list[Piece] = []
     nbytes = 0
@@ -411,7 +411,7 @@ def some(page: Page, pieces: Iterable[Piece]) -> Some:
             found.append(Piece(piece.batch, piece.at, piece.part.cut(0, count)))
         if count < piece.part.count:
             full[piece.part.partition] = piece.part.offset + count
-    return Some(found, {**page.ahead, **full})
+    return PagePart(found, {**page.ahead, **full})
 
 
 def _fitting(piece: Piece, room: int, at_least: int) -> tuple[int, int]:

@@ -19,7 +19,7 @@ from quiver.model.topic import TopicPolicy, is_staging
 from quiver.node.placing import TopicHandle
 from quiver.server.api import arrow
 from quiver.server.api.endpoint import making
-from quiver.server.api.messages import some
+from quiver.server.api.messages import part_of
 from quiver.server.auth import EVERY_TOPIC
 from quiver.server.wire import checks
 from quiver.server.wire.calls import NIL, More, Steps, WireCall, WireReply, awaited
@@ -148,7 +148,7 @@ class WireQuestions:
         def read() -> tuple[bytes, BytesLike]:
             with notices.collected() as warned:
                 pieces = bodies.pieces() if whole else bodies.readable(some=False)
-                found = some(Page(page.slices, bodies, page.ahead), pieces)
+                found = part_of(Page(page.slices, bodies, page.ahead), pieces)
             call.warned[:] = warned
             parts = [piece.part for piece in found.pieces]
             value = encode(PageOut.of(page, parts, found.ahead))

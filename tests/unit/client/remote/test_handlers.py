@@ -34,7 +34,7 @@ OURS = (
     "posting.py",
     "session.py",
     "calls.py",
-    "late.py",
+    "deferred.py",
     "channels.py",
     "broker.py",
     "sockets.py",

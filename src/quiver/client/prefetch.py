@@ -116,7 +116,7 @@ class BeginPace:
         return lately and self._count >= max(count, 2)
 
 
-class Haste:
+class PrefetchPace:
     """Whether it takes longer to get messages than to use up all that may wait.
 
     Then whoever takes them waits in any case, and the fewest requests are best: for all of them, when none
@@ -172,7 +172,7 @@ class PrefetchBuffer(Generic[L]):
         self._changing: list[Waiting] = []  # being begun or given back, as far as is known
         self._refill_at = self.ahead // 2 if self.ahead else -1
         self._pace = BeginPace()
-        self._haste = Haste()
+        self._haste = PrefetchPace()
 
     def __len__(self) -> int:
         return len(self._begun) + len(self._reserved)

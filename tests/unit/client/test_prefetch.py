@@ -3,7 +3,7 @@
 import pytest
 
 import quiver
-from quiver.client.stock import Ask, Begin, Keep, PrefetchBuffer, Rest, SendAcks
+from quiver.client.prefetch import Ask, Begin, Keep, PrefetchBuffer, Rest, SendAcks
 
 
 def test_what_is_forgotten_is_not_kept(tmp_path):

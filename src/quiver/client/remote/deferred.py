@@ -12,7 +12,7 @@ from quiver.client.threads import is_held
 from quiver.errors import UnavailableError
 
 
-class Late:
+class DeferredWork:
     """Work that is left to whoever is inside the lock."""
 
     __slots__ = ("_lock", "works")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import quiver
-from quiver.client import outbox, sync
+from quiver.client import send_buffer, sync
 from quiver.errors import ProducerFailed
 from quiver.node import shard
 
@@ -125,7 +125,7 @@ class Interrupter:
         self.left = at  # moments before it comes
 
     def __call__(self, frame: FrameType, event: str, _: object) -> None:
-        ours = frame.f_code.co_filename in (outbox.__file__, sync.__file__, shard.__file__)
+        ours = frame.f_code.co_filename in (send_buffer.__file__, sync.__file__, shard.__file__)
         if ours and event in ("call", "c_return"):
             self.left -= 1
             if self.left < 0:

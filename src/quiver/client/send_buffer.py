@@ -232,7 +232,7 @@ class SendBuffer:
             ) from self._lost
 
 
-def open_outbox(
+def open_send_buffer(
     flows: Flows, topic: str, rows_max: int, bytes_max: int, durability: Durability | None,
     name: str | None,
 ) -> Flow[SendBuffer]:  # fmt: skip
