@@ -181,8 +181,8 @@ def parts(count: int) -> None:
 # -- commands --------------------------------------------------------------------------------------
 
 
-def command(given: Any, topic: TopicHandle | None) -> Any:
-    """A command that is proposed, about this topic."""
+def command(given: Any) -> Any:
+    """A command that is proposed."""
     match given:
         case commands.CreateTopic():
             name = arguments.name(given.name, "topic")

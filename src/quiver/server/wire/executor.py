@@ -279,7 +279,7 @@ class Executor(Desk):
     def _propose(self, call: WireCall, head: NamedHead) -> Steps[WireReply]:
         given, rule = self.named(call, head, Verb.PROPOSE)
         topic = yield from self.demand(call, rule, given)
-        command = yield from self.checked(call, partial(checks.command, given, topic))
+        command = yield from self.checked(call, partial(checks.command, given))
         match command:
             case commands.CreateTopic():
                 self._demand_dead_letter(call, command.policy.dead_letter)
