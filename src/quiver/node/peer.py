@@ -38,7 +38,7 @@ ALONE = 1  # the number of a peer that has never had another
 TERM = 1  # it has had one election
 
 
-class Request(Protocol):
+class ProposedRequest(Protocol):
     """What is proposed, and whether its answer waits until it cannot be lost any more."""
 
     proposal: Proposal
@@ -70,8 +70,8 @@ class Peer:
     def __init__(self, engine: Engine, raft: Raft) -> None:
         self.engine = engine
         self.raft = raft
-        self._proposed: deque[tuple[Request, LogRecord]] = deque()  # here, and not applied
-        self._applied: deque[tuple[Request, int, Outcome]] = deque()  # and not answered
+        self._proposed: deque[tuple[ProposedRequest, LogRecord]] = deque()  # here, and not applied
+        self._applied: deque[tuple[ProposedRequest, int, Outcome]] = deque()  # and not answered
 
     @classmethod
     def open(
@@ -111,7 +111,7 @@ class Peer:
 
     # -- events ------------------------------------------------------------------------------------
 
-    def propose(self, requests: Sequence[Request], now_ms: int) -> Effects:
+    def propose(self, requests: Sequence[ProposedRequest], now_ms: int) -> Effects:
         """Let these become entries, at this time or later."""
         engine, raft = self.engine, self.raft
         proposals = [request.proposal for request in requests]
