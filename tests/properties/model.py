@@ -420,13 +420,21 @@ class Model:
         slot, message = group.slots[partition][offset], topic.partitions[partition][offset]
         group.released += 1
         slot.attempts -= slot.begun
-        slot.back = True
-        slot.due_ms = self.now_ms + delay_ms
         if message.over(self.now_ms):
             slot.state = "settled"
             group.expired += 1
         else:
-            slot.state = "open"
+            self._reopen(topic, group, place, delay_ms)
+
+    def _reopen(self, topic: Topic, group: Group, place: Place, delay_ms: int) -> None:
+        """It may be had again; if it is urgent, its key leaves its place among those that are not."""
+        partition, offset = place
+        slot = group.slots[partition][offset]
+        slot.state, slot.back, slot.due_ms = "open", True, self.now_ms + delay_ms
+        waiting, key = group.turns[partition].waiting, topic.partitions[partition][offset].key
+        _, priority, _ = waiting.get(key, (0, limits.PRIORITY_MAX, 0))
+        if not delay_ms and priority < self._priority(topic, place):
+            del waiting[key]
 
     def _begin(self, topic: Topic, group: Group, place: Place, lease_ms: int) -> None:
         """A leased message has begun: if it was reserved, that is an attempt."""
@@ -465,9 +473,7 @@ class Model:
             slot.state = "settled"
             group.expired += 1
         else:
-            slot.state = "open"
-            slot.due_ms = self.now_ms + delay_ms
-            slot.back = True
+            self._reopen(topic, group, place, delay_ms)
 
     def _bury(
         self, topic: Topic, group: Group, place: Place, reason: str, core: DeliveryCore

@@ -15,10 +15,12 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from quiver.core.delivery import chains, delivery, extents, offsets
+from quiver.model.topic import TopicPolicy
 from tests.bounds import set_bounds
 from tests.lengths import examples
 from tests.properties.machine import DeliveryMachine, UnsnappedMachine
 from tests.properties.storm import storm
+from tests.properties.world import Ask
 
 pytestmark = pytest.mark.timeout(1_200)  # a failure takes a while to explain
 
@@ -101,3 +103,17 @@ def test_a_log_replays_from_zero_to_the_same_state(kind):
 
 def test_a_log_of_any_few_steps_replays_from_zero_to_the_same_state():
     run(machine("key-fair", UnsnappedMachine), 20)
+
+
+def test_a_key_whose_urgent_message_came_back_and_is_gone_begins_to_wait_anew():
+    state = machine("fair")()
+    state.found(TopicPolicy(), TopicPolicy(), {"keys", "priorities"}, [])
+    urgent, usual, other = (("b", 9), ("b", 0), ("t", 0))
+    rows = [(*spec, 0, 0, None) for spec in (urgent, usual, other, other)]
+    state.produce("a", [rows], late=False, sync=True)
+    state.consume("a", "one", 2, [])  # the urgent one, and after it one of "t"
+    taken = state.world.leases[-1]
+    for action in ("release", "dismiss"):  # of the urgent one, with nothing received between
+        state.do(Ask(state.world.settle(taken, action, taken.offsets[:1], delay_ms=0)))
+    state.consume("a", "one", 1, [])
+    state.teardown()
