@@ -139,6 +139,20 @@ def test_a_tenant_with_many_keys_does_not_starve_the_others(queue):
     assert first.count(b"small") == 3
 
 
+def test_an_urgent_message_goes_first_once_nothing_of_its_key_is_before_it(queue, clock):
+    queue.create_topic("f", fair=True)
+    queue.send("f", b"old", key="b", ttl=1)
+    queue.send("f", b"urgent", key="b", priority=9)
+    queue.send("f", b"last", key="b")
+    queue.send("f", b"other", key="a")
+    out = [take(queue, "f", max_messages=1) for _ in range(2)]
+    assert bodies(out) == [b"old", b"urgent"]
+    for delivery in out:
+        delivery.nack(delay=0)
+    clock.advance(2)
+    assert drain(queue, "f") == [b"urgent", b"other", b"last"]
+
+
 def test_without_fairness_messages_come_as_they_were_sent(queue):
     queue.send_batch("t", [Message(b"busy", key="busy")] * 5)
     queue.send("t", b"small", key="small")

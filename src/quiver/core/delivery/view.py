@@ -646,9 +646,9 @@ class KeyView(View):
     Without `ordered`, and for messages without a key, nothing is ever out: a chain is offered as long
     as it has anything.
 
-    What may make a chain's offer wrong, and who puts it right: the offered message is settled behind
-    its back (`drop`), or an older one comes back (`_back`). `_promote` then offers the right head if
-    it must not wait for its old turn; otherwise `take` finds out at the turn (`_may_take`).
+    What may make a chain's offer wrong, and who puts it right: an older message comes back (`_back`),
+    or that or the offered one is settled behind its back (`drop`). `_promote` then offers the right
+    head if it must not wait for its old turn; otherwise `take` finds out at the turn (`_may_take`).
     """
 
     __slots__ = ("_chains", "_holes", "_ordered", "_parked")
@@ -802,7 +802,7 @@ class KeyView(View):
                 self._freed(offset, offset + 1, now_ms)
             elif self._chains:
                 chain = self._chains.known(self.partition.key_of(offset))
-                if chain is not None and chain.offered in self.settled:
+                if chain is not None:
                     self._promote(chain, now_ms)
 
     def is_ready(self, now_ms: int) -> bool:
