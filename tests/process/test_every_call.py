@@ -4,7 +4,8 @@ Twice, in two ways. The worker counts its own calls to the system and kills itse
 every N until a run ends by itself: that is quick, so all of them have their turn. `strace` knows
 nothing of Python: it kills the process when one of its threads makes its N-th call of a kind, or lets
 that call fail, as the kernel sees it; that is slow, and so are the tests that kill. Every call has its
-turn in `make soak`; shorter runs take some of them.
+turn in `make soak`, in shares that can run side by side: a run waits for the disk most of its time.
+Shorter runs take some of them.
 """
 
 import shutil
@@ -81,15 +82,15 @@ def die_at_every_call(base: Path, step: int, first: int) -> tuple[int, int]:
 
 @pytest.mark.timeout(2_400)
 @pytest.mark.parametrize(
-    "step",  # between the calls at which one dies
+    ("first", "step"),  # the call at which one dies first, and how many are between two
     [
-        60,
-        pytest.param(10, marks=pytest.mark.slow),
-        pytest.param(1, marks=pytest.mark.soak),
+        (4, 60),
+        pytest.param(4, 10, marks=pytest.mark.slow),
+        *[pytest.param(first, 6, marks=pytest.mark.soak) for first in range(1, 7)],
     ],
 )
-def test_a_process_that_dies_at_its_calls_loses_nothing(tmp_path, step):
-    killed, confirmed = die_at_every_call(tmp_path, step, first=min(step, 4))
+def test_a_process_that_dies_at_its_calls_loses_nothing(tmp_path, first, step):
+    killed, confirmed = die_at_every_call(tmp_path, step, first)
     print(f"killed {killed}, confirmed {confirmed}, lost 0, duplicated 0")
     assert confirmed > killed, "there was something to lose"
 
