@@ -432,7 +432,7 @@ class Model:
         slot = group.slots[partition][offset]
         slot.state, slot.back, slot.due_ms = "open", True, self.now_ms + delay_ms
         waiting, key = group.turns[partition].waiting, topic.partitions[partition][offset].key
-        _, priority, _ = waiting.get(key, (0, limits.PRIORITY_MAX, 0))
+        _, priority, _ = waiting.get(key, (0, levels.bounds_of(self.level).priority_max, 0))
         if not delay_ms and priority < self._priority(topic, place):
             del waiting[key]
 
