@@ -38,6 +38,8 @@
        ├─ CorruptSegment       old messages cannot be read from their file
        ├─ CorruptBackup        a file of a backup is damaged or missing; nothing was restored
        ├─ CorruptLedger        a file of the ledger is damaged; messages are not affected
+       ├─ CorruptVote          a node of a cluster cannot know what it has promised
+       ├─ CorruptIdentity      a node of a cluster cannot know who it is
        ├─ UnsupportedFormat    written by a newer Quiver
        ├─ ClockJumped          the machine's clock and the time of the log are far apart
        ├─ ReadFailed           the disk did not give what it holds; the queue goes on
@@ -382,6 +384,18 @@ class CorruptLedger(StorageError):
     """A file of the ledger cannot be read. Messages are not affected."""
 
     code = "corrupt_ledger"
+
+
+class CorruptVote(StorageError):
+    """A node of a cluster cannot know whom it has voted for: it may neither vote nor lead."""
+
+    code = "corrupt_vote"
+
+
+class CorruptIdentity(StorageError):
+    """A node of a cluster cannot know which one it is: it may not take part."""
+
+    code = "corrupt_identity"
 
 
 class UnsupportedFormat(StorageError):

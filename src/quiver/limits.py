@@ -298,6 +298,11 @@ SEAL_WORK_SECONDS_MIN: Final = 0.000_3  # before a rest, which would cost as muc
 SEAL_REST_FACTOR: Final = 8  # a rest is so many times as long as the work before it
 SEAL_REST_SECONDS_MAX: Final = 0.1  # but no longer than this
 SEAL_CACHE_BYTES_MAX: Final = 16 * MIB  # decoded batches kept while they are sealed
+WAL_POINT_BYTES: Final = 1 * MIB  # the place of an entry is remembered once in so much of the log
+WAL_RECENT_BYTES_MAX: Final = 64 * MIB  # of entries in memory, for peers that are nearly in step
+WAL_BEHIND_BYTES_MAX: Final = 512 * MIB  # of the log kept for peers that are behind a snapshot;
+# one that is further behind gets the snapshot
+IDENTITY_BYTES_MAX: Final = 64 * KIB  # of the file with the names and addresses of all peers
 WAL_FILES_OPEN_MAX: Final = 64  # old files kept open for readers; more are opened as needed
 
 # -- compaction ------------------------------------------------------------------------------------

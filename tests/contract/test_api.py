@@ -10,8 +10,9 @@ import quiver
 
 NAMES = """
 AnotherRun AsyncConsumer AsyncDelivery AsyncDeliveryBatch AsyncMember AsyncProducer AsyncQueue
-AsyncTransaction Backup BehindRetention ClockJumped Consumer CorruptBackup CorruptLedger
-CorruptLog CorruptSegment Delivery DeliveryBatch DirectoryInUse DiskFull ExtraMissing Forbidden
+AsyncTransaction Backup BehindRetention ClockJumped Consumer CorruptBackup
+CorruptIdentity CorruptLedger CorruptLog CorruptSegment CorruptVote
+Delivery DeliveryBatch DirectoryInUse DiskFull ExtraMissing Forbidden
 GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded Member MemberFenced Message
 MessageNotFound MessageTooLarge Origin OutcomeUnknown Overloaded Overview PipelineFailed Placed
 PlatformNotSupported Producer ProducerFailed ProducerFenced ProtocolError Published QueryFailed Queue

@@ -74,7 +74,8 @@ class LogMachine(RuleBasedStateMachine):
     @initialize()
     def open(self) -> None:
         snapshot.clean(self.files)
-        self.after, payload = snapshot.load(self.files) or (0, codec.encode_state([]))
+        saved = snapshot.load(self.files) or snapshot.SavedState(0, codec.encode_state([]))
+        self.after, payload = saved.index, saved.payload
         self.live = {index: tuple(place) for index, *place in codec.decode_state(payload)}
         self.wal = Wal.open(
             self.files,

@@ -11,7 +11,18 @@ from quiver.errors import ClockJumped, QuiverError, StorageError, UnsupportedFor
 from quiver.model.queries import Ping
 from quiver.node.clock import Jump, SystemClock, told
 from quiver.node.replica import Replica
-from quiver.storage import codec, doctor, ledger, lock, logfile, mark, segment, snapshot
+from quiver.storage import (
+    codec,
+    doctor,
+    identity,
+    ledger,
+    lock,
+    logfile,
+    mark,
+    segment,
+    snapshot,
+    vote,
+)
 from quiver.storage.files import TEMPORARY, DiskFiles
 
 if TYPE_CHECKING:
@@ -156,7 +167,9 @@ def _kind_of(path: Path) -> str:
         return "ledger"
     if name.endswith(segment.SUFFIX):
         return "segment"
-    return {lock.NAME: "lock", mark.NAME: "mark"}.get(name, "unknown")
+    return {
+        lock.NAME: "lock", mark.NAME: "mark", vote.NAME: "vote", identity.NAME: "node",
+    }.get(name, "unknown")  # fmt: skip
 
 
 def _lost_batches(files: DiskFiles, findings: "list[Finding]") -> Iterator[Diagnosis]:
@@ -178,7 +191,7 @@ def _needed(files: DiskFiles) -> dict[int, list[int]]:
     needed: dict[int, list[int]] = {}
     try:
         saved = snapshot.load(files)
-        state: Any = codec.decode_state(saved[1])[0] if saved is not None else None
+        state: Any = codec.decode_state(saved.payload)[0] if saved is not None else None
         places: Any = codec.decode_state(state)[1] if state is not None else []
     except StorageError:  # found and told before
         return {}
@@ -222,6 +235,11 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
         "Restore the file from a backup. If there is none, put each group behind these offsets: "
         "quiver groups seek TOPIC GROUP --to OFFSET",
     ),
+    "peer": (
+        "A node that does not know what it has promised, or who it is, could vote twice. It does not "
+        "take part any more; the other nodes go on without it, as long as they are the majority.",
+        "Remove the node from the cluster, and let it join again with an empty directory.",
+    ),
     "orphan": (
         "The process or the machine stopped while messages were being moved; they are where they "
         "were before. Or the file is of another state of this directory, such as a newer one before "
@@ -248,7 +266,8 @@ EXPLAINED: Final[dict[str, tuple[str, str]]] = {
 def _problem(finding: "Finding") -> Diagnosis:
     of_segment = finding.file.endswith(segment.SUFFIX) and not ledger.span_of(finding.file)
     about_segment = finding.severity == "error" and of_segment and finding.kind != "unreadable"
-    means, todo = EXPLAINED["segment" if about_segment else finding.kind]
+    about_peer = finding.file in (vote.NAME, identity.NAME) and finding.kind == "damaged"
+    means, todo = EXPLAINED["segment" if about_segment else "peer" if about_peer else finding.kind]
     severity: Severity = "error" if finding.severity == "error" else "warning"
     what = finding.text.split(" Nothing was changed.")[0].rstrip(".")
     return Diagnosis(severity, finding.file, finding.offset, what, means, todo)

@@ -121,7 +121,7 @@ def confirmed_index(path: Path) -> int:
     from quiver.storage.files import DiskFiles
     from quiver.storage.mark import Mark
 
-    return Mark(DiskFiles(path, read_only=True)).index
+    return Mark(DiskFiles(path, read_only=True)).commit
 
 
 def require_topic(queue: "Queue", topic: str, path: Path) -> None:

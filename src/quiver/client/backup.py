@@ -72,7 +72,7 @@ def restore(source: str | os.PathLike[str], path: str | os.PathLike[str]) -> Bac
         files = DiskFiles(target)
         # With the mark there first and the log last, a part of it all cannot be opened.
         mark = Mark(files)
-        mark.write(manifest.entry)
+        mark.write(manifest.entry, manifest.entry)
         mark.sync()
         mark.close()
         storage.restore(origin, sorted(manifest.files, key=_order), files)

@@ -99,12 +99,12 @@ class Engine:
     def load(cls, files: Files, ledger_ms: int = RETENTION_MS, **sizes: int) -> "Engine":
         """The state of the snapshot, which the log is to be replayed behind. Nothing is changed."""
         saved = snapshot.load(files)
-        core, places, segments = DeliveryCore(), [], []
+        core, places, segments, term = DeliveryCore(), [], [], 0
         if saved is not None:
-            state, segments = codec.decode_state(saved[1])
+            state, segments = codec.decode_state(saved.payload)
             dumped, places = codec.decode_state(state)
-            core = DeliveryCore.load(dumped)
-        wal = Wal.open(files, after=core.index, places=places, **sizes)
+            core, term = DeliveryCore.load(dumped), saved.last.term
+        wal = Wal.open(files, after=core.index, term=term, places=places, **sizes)
         engine = cls(files, core, wal, LedgerFiles(files, core.index, ledger_ms))
         engine.locator.segments = Segments.load(segments)
         return engine

@@ -2,7 +2,7 @@
 
 The log is replayed up to the confirmation mark, which the owner moves with every sync: what is
 before it stays as it is. If nobody owns the directory, what is behind the mark counts as well, as
-the next owner would see it.
+the next owner would see it; not in a cluster, where others may have decided against it.
 
 The owner removes files that only older states needed, but not before it has saved the snapshot
 that makes them so. So whatever we found counts if our snapshot is still the newest one afterwards.
@@ -48,6 +48,7 @@ class Replica:
         self._engine: Engine | None = None
         self._names: Sequence[str] = ()  # of the directory, when it was last looked at
         self._confirmed = 0
+        self._alone = True  # the owner is no node of a cluster
         self.damage: CorruptLog | None = None  # what hides entries that were on disk
 
     def ask(self, query: Query[T]) -> T:
@@ -86,7 +87,8 @@ class Replica:
 
     def _caught_up(self, names: Sequence[str]) -> Engine:
         """The state of now, in a directory with these files."""
-        confirmed = Mark(self._files).index
+        mark = Mark(self._files)
+        confirmed, self._alone = mark.commit, mark.version == 1
         engine, self._engine = self._engine, None  # what goes wrong half-way is not used any more
         if (
             engine is None
@@ -108,7 +110,7 @@ class Replica:
     def _follow(self, engine: Engine, confirmed: int, *, fresh: bool) -> None:
         with without_gc():
             engine.replay(engine.wal.follow(confirmed))
-        goes_on = engine.wal.goes_on
+        goes_on = self._alone and engine.wal.goes_on
         if goes_on or fresh:  # a damaged entry may hide that the log goes on
             with self._unowned() as nobodys:
                 if nobodys and goes_on:

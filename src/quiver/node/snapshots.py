@@ -29,6 +29,7 @@ from quiver.storage import codec, segment, snapshot
 from quiver.storage.files import Files
 from quiver.storage.ledger import LedgerFiles, LedgerPage
 from quiver.storage.logfile import first_of
+from quiver.storage.snapshot import LastEntry
 from quiver.storage.wal import Wal
 
 
@@ -131,7 +132,9 @@ class Snapshots:
             (write, self._locator.source(write.topic, write.parts, cache)) for write in plan.writes
         ]
         page = self._ledger.begin(self._core.ledger.take(), self._core.now_ms)
-        return Snapshot(self._files, self._core.index, plan, writes, state, page, woken)
+        index, wal = self._core.index, self._wal
+        last = LastEntry(wal.term_of(index)) if wal.version > 1 else None
+        return Snapshot(self._files, index, last, plan, writes, state, page, woken)
 
     def finish(self, made: "Snapshot") -> None:
         """The snapshot is durable: let the log go of what only older states needed."""
@@ -189,6 +192,7 @@ class Snapshot:
 
     files: Files
     index: int
+    last: LastEntry | None  # in a directory that has joined a cluster
     plan: Plan
     writes: list[tuple[Write, Source]]
     state: bytes
@@ -209,7 +213,7 @@ class Snapshot:
         if self.writes:
             self.files.sync_directory()
         payload = codec.encode_state([self.state, self.plan.segments.dump()])
-        snapshot.save(self.files, self.index, payload)
+        snapshot.save(self.files, self.index, payload, self.last)
         self.page.tidy(rest)
 
 

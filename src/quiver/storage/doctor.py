@@ -7,8 +7,16 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from quiver.errors import CorruptLedger, CorruptLog, CorruptSegment, StorageError, UnsupportedFormat
-from quiver.storage import codec, ledger, mark, segment, snapshot
+from quiver.errors import (
+    CorruptIdentity,
+    CorruptLedger,
+    CorruptLog,
+    CorruptSegment,
+    CorruptVote,
+    StorageError,
+    UnsupportedFormat,
+)
+from quiver.storage import codec, identity, ledger, mark, segment, snapshot, vote
 from quiver.storage.files import TEMPORARY
 from quiver.storage.logfile import LogFile, first_indexes, name_of
 from quiver.storage.mark import Mark
@@ -25,6 +33,9 @@ Kind = Literal[
     "snapshot",
     "segment",
     "ledger",
+    "mark",
+    "vote",
+    "node",
     "temporary",
     "orphan",
     "torn",
@@ -75,6 +86,7 @@ def inspect(files: Files) -> list[Finding]:
     for first, following in zip_longest(firsts, firsts[1:]):
         findings += _inspect_log(files, first, following, after, confirmed)
     findings += _inspect_ledger(files)
+    findings += _inspect_peer(files)
     return findings
 
 
@@ -85,7 +97,13 @@ def confirmed_in(files: Files) -> int:
 
 def _inspect_mark(files: Files) -> tuple[int, list[Finding]]:
     try:
-        return Mark(files).index, []
+        found = Mark(files)
+        if found.version == 1:
+            return found.synced, []
+        text = f"synced up to entry {found.synced}, of term {found.term}"
+        if found.commit < found.synced:
+            text += f"; the cluster may take entries from {found.commit + 1} on back"
+        return found.synced, [Finding(mark.NAME, 0, "ok", text, "mark")]
     except StorageError as error:
         return 0, [Finding(mark.NAME, 0, "error", str(error), _kind(error))]
 
@@ -96,11 +114,11 @@ def _inspect_snapshot(files: Files) -> tuple[int, list[Finding], list[Named]]:
         loaded = snapshot.load(files)
         if loaded is None:
             return 0, [], []
-        index, payload = loaded
-        _, segments = codec.decode_state(payload)
+        index = loaded.index
+        _, segments = codec.decode_state(loaded.payload)
     except StorageError as error:
         return 0, [Finding("snapshot", 0, "error", str(error), _kind(error))], []
-    text = f"the state after entry {index}, {len(payload):,} bytes"
+    text = f"the state after entry {index}, {len(loaded.payload):,} bytes"
     found = [Finding(snapshot.name_of(index), 0, "ok", text, "snapshot", 1, index)]
     text = "an older state, which the next snapshot removes"
     older = [name for name in snapshot.names(files) if name != snapshot.name_of(index)]
@@ -205,11 +223,31 @@ def _inspect_ledger(files: Files) -> Iterator[Finding]:
             yield Finding(span.name, 0, "ok", text, "ledger", *span)
 
 
+def _inspect_peer(files: Files) -> Iterator[Finding]:
+    """What only a node of a cluster has."""
+    names = files.names()
+    try:
+        who = identity.load(files)
+        if who is not None:
+            text = f"node {who.node} of cluster {who.cluster}, incarnation {who.incarnation}"
+            yield Finding(identity.NAME, 0, "ok", text, "node")
+    except StorageError as error:
+        yield Finding(identity.NAME, 0, "error", str(error), _kind(error))
+    try:
+        given = vote.VoteFile(files)
+        given.close()
+        if vote.NAME in names:
+            to = f"for node {given.peer}" if given.peer else "for nobody"
+            yield Finding(vote.NAME, 0, "ok", f"voted {to} in term {given.term}", "vote")
+    except StorageError as error:
+        yield Finding(vote.NAME, 0, "error", str(error), _kind(error))
+
+
 def _kind(error: StorageError) -> Kind:
     match error:
         case UnsupportedFormat():
             return "unsupported"
-        case CorruptLog() | CorruptSegment():
+        case CorruptLog() | CorruptSegment() | CorruptVote() | CorruptIdentity():
             return "damaged"
         case _:
             return "unreadable"

@@ -29,7 +29,7 @@ from quiver.errors import DiskFull, ReadFailed, StorageFailed
 from quiver.storage import system
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from typing_extensions import Buffer
 
@@ -61,6 +61,9 @@ class File(Protocol):
 
     def begin_sync(self) -> None:
         """Let the disk begin with what was written, and do not wait: the `sync` that follows is shorter."""
+
+    def start_sync(self) -> Callable[[], None]:
+        """What returns when everything written until now is durable; any thread may call it."""
 
     def sync(self) -> None:
         """Return when everything written is durable."""
@@ -224,6 +227,9 @@ class DiskFile:
 
     def begin_sync(self) -> None:
         system.begin_sync(self._descriptor)
+
+    def start_sync(self) -> Callable[[], None]:
+        return self.sync
 
     def sync(self) -> None:
         with translated(self._path):

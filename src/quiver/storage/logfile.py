@@ -2,7 +2,7 @@
 
     file   = header (32 bytes) · frame · frame · … · zeros
     header = magic      8 bytes  "QuiverWL"
-             version    u32      of everything in the file
+             version    u32      of everything in the file: 1, or 2 with the frames of a cluster
              salt       u32      a random number that the headers of its frames are checked with
              first      u64      index of the first frame, as in the name
              zero       4 bytes
@@ -29,14 +29,15 @@ from quiver import limits
 from quiver.errors import CorruptLog, UnsupportedFormat
 from quiver.storage import frame
 from quiver.storage.files import publish
-from quiver.storage.frame import ALIGNMENT, HEADER_BYTES, Header
+from quiver.storage.frame import ALIGNMENT, Header, header_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from quiver.storage.files import File, Files
+    from quiver.storage.frame import LogRecord
 
-VERSION: Final = 1
+VERSION: Final = 2  # the newest one
 REMEDY: Final = (
     "Nothing was changed. `quiver doctor <directory>` shows what is affected; "
     "restore the directory from a backup or a replica."
@@ -78,17 +79,19 @@ class LogFile:
     `next` is the index of that frame.
     """
 
-    def __init__(self, file: File, first: int, salt: int) -> None:
+    def __init__(self, file: File, first: int, salt: int, version: int) -> None:
         self.file = file
         self.first = first
         self.salt = salt
+        self.version = version
         self.end = _START
         self.next = first
+        self._header_bytes = header_bytes(version)
 
     @classmethod
-    def create(cls, files: Files, first: int, *, allocate: int) -> LogFile:
+    def create(cls, files: Files, first: int, *, allocate: int, version: int = 1) -> LogFile:
         """Make the file that starts with entry `first`, durable and with room reserved."""
-        header = _HEADER.pack(_MAGIC, VERSION, secrets.randbits(32), first)
+        header = _HEADER.pack(_MAGIC, version, secrets.randbits(32), first)
         header += _CRC.pack(crc32c(header))
         publish(files, name_of(first), [header], allocate=allocate)
         return cls.open(files, first)
@@ -110,9 +113,9 @@ class LogFile:
                 f"{name} has format {version} and this Quiver knows formats up to {VERSION}. "
                 "Open the directory with the newer Quiver that wrote it."
             )
-        if magic != _MAGIC or version != VERSION or first_in_header != first:
+        if magic != _MAGIC or version < 1 or first_in_header != first:
             raise CorruptLog(f"{name} is not the log file that its name says. {REMEDY}", first)
-        return cls(file, first, salt)
+        return cls(file, first, salt, version)
 
     def walk(self, confirmed: int | None = None) -> Iterator[tuple[int, Header, bytes]]:
         """Position, header and command of every frame up to where no good one starts.
@@ -122,8 +125,8 @@ class LogFile:
         """
         ahead = _Ahead(self.file)
         while confirmed is None or self.next <= confirmed:
-            position, commands_at = self.end, self.end + HEADER_BYTES
-            header = frame.decode_header(ahead.read(position, HEADER_BYTES), salt=self.salt)
+            position, commands_at = self.end, self.end + self._header_bytes
+            header = self._decode(ahead.read(position, self._header_bytes))
             if header is None or header.index != self.next:
                 return
             command = ahead.read(commands_at, header.command_bytes)
@@ -136,32 +139,70 @@ class LogFile:
             self.next += 1
             yield position, header, command
 
+    def read_records(self, position: int, index: int) -> Iterator[LogRecord]:
+        """The records of the file from entry `index` on, whose frame is at `position`, with batches."""
+        ahead = _Ahead(self.file)
+        while True:
+            header = self._decode(ahead.read(position, self._header_bytes))
+            if header is None or header.index != index:
+                raise self._damaged(position, index)
+            at = position + self._header_bytes
+            command = ahead.read(at, header.command_bytes)
+            batch = ahead.read(at + header.command_bytes, header.batch_bytes)
+            if (crc32c(command), crc32c(batch)) != (header.command_crc, header.batch_crc):
+                raise self._damaged(position, index)
+            yield header.record(command, batch)
+            position += header.frame_bytes
+            index += 1
+
+    def rewind(self, position: int, index: int, after: int) -> Header:
+        """End behind entry `after`, found from entry `index` on, whose frame is at `position`.
+
+        The header of entry `after`. Nothing is changed on disk.
+        """
+        self.end, self.next = position, index
+        headers = [header for _, header, _ in self.walk(after)]
+        if self.next <= after:
+            raise self._damaged(self.end, self.next)
+        return headers[-1]
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether a frame begins at the end."""
+        return self._decode(self.file.read(self.end, self._header_bytes)) is not None
+
+    def _decode(self, data: bytes) -> Header | None:
+        return frame.decode_header(data, salt=self.salt, version=self.version)
+
+    def _damaged(self, position: int, index: int) -> CorruptLog:
+        return CorruptLog(
+            f"{self.file.name} is damaged at byte {position}: entry {index}. {REMEDY}", self.first
+        )
+
     def tail(self) -> Tail:
         """Look through everything behind `end` for what should not be there."""
         clean, synced = True, 0
         for start in range(self.end, self.file.size(), limits.WAL_CHECK_BYTES):
             # Headers that lie across two pieces belong to the first one.
-            data = self.file.read(start, limits.WAL_CHECK_BYTES + HEADER_BYTES - ALIGNMENT)
+            data = self.file.read(start, limits.WAL_CHECK_BYTES + self._header_bytes - ALIGNMENT)
             clean = clean and data.count(0) == len(data)
             at = data.find(frame.MAGIC)
             while at >= 0:
-                header = frame.decode_header(data[at : at + HEADER_BYTES], salt=self.salt)
+                header = self._decode(data[at : at + self._header_bytes])
                 if header is not None and (start + at) % ALIGNMENT == 0:
                     synced = max(synced, header.synced)
                 at = data.find(frame.MAGIC, at + 1)
         return Tail(clean, synced)
 
-    def read_batch(self, index: int, position: int) -> bytes:
+    def read_batch(self, index: int, position: int, term: int | None = None) -> bytes:
         """The batch of the entry whose frame is at `position`. Safe from any thread."""
-        header = frame.decode_header(self.file.read(position, HEADER_BYTES), salt=self.salt)
-        if header is not None and header.index == index:
-            start = position + HEADER_BYTES + header.command_bytes
+        header = self._decode(self.file.read(position, self._header_bytes))
+        if header is not None and header.index == index and term in (None, header.term):
+            start = position + self._header_bytes + header.command_bytes
             batch = self.file.read(start, header.batch_bytes)
             if len(batch) == header.batch_bytes and crc32c(batch) == header.batch_crc:
                 return batch
-        raise CorruptLog(
-            f"{self.file.name} is damaged at byte {position}: entry {index}. {REMEDY}", self.first
-        )
+        raise self._damaged(position, index)
 
 
 def demand_whole(first: int, last: int, file: File) -> None:

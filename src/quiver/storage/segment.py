@@ -3,6 +3,9 @@
     orders@7.0-00000000000000001234-2.parquet
     topic, its number, partition, the snapshot that made it, and which one of those it is
 
+In a cluster two nodes may make different files at the same entry: there the node that made it is in
+the name, too, as in `-2.n3.parquet`.
+
 The rows are in offset order (`batches.sealed` has the columns), in row groups of about a mebibyte,
 so that one old message costs one group and not a file. Which segments count is written in the
 snapshot, with the checksum of each row group and of the footer behind them; a file that no snapshot
@@ -34,7 +37,7 @@ if TYPE_CHECKING:
     from quiver.storage.files import File, Files
 
 SUFFIX: Final = ".parquet"
-_NAME: Final = re.compile(r".+@\d+\.\d+-\d{20}-\d+\.parquet")
+_NAME: Final = re.compile(r".+@\d+\.\d+-\d{20}-\d+(\.n\d+)?\.parquet")
 VERSION: Final = "1"
 LEVEL: Final = 1  # of zstd: higher ones take the processor that foreground work needs
 FEW_VALUES: Final = ["partition", "entry", "stored_at", "key", "priority", "created_at"]
@@ -43,10 +46,16 @@ ANY_ROW: Final = (0, limits.BATCH_ROWS_MAX)
 REMEDY: Final = "Restore the file from a backup; `quiver doctor` says which messages are in it."
 
 
-def name_of(topic: str, number: int, partition: int, index: int, which: int) -> str:
-    """The name of a segment; long topic names are cut, their number tells them apart."""
+def name_of(
+    topic: str, number: int, partition: int, index: int, which: int, *, maker: int = 0
+) -> str:
+    """The name of a segment; long topic names are cut, their number tells them apart.
+
+    `maker` is the number of the node, if it is one of a cluster.
+    """
     shown = topic[: limits.SEGMENT_NAME_CHARS_MAX]
-    return f"{shown}@{number}.{partition}-{index:020}-{which}{SUFFIX}"
+    tag = f".n{maker}" if maker else ""
+    return f"{shown}@{number}.{partition}-{index:020}-{which}{tag}{SUFFIX}"
 
 
 def index_of(name: str) -> int:

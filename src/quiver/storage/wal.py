@@ -26,7 +26,22 @@ Recovery
 Removing
     `keep` forgets the places of batches nobody needs, and removes files without a needed batch.
     So a log may begin with a few old files, with gaps between them, that are only read from: the
-    snapshot remembers the places in them.
+    snapshot remembers the places in them. What peers behind the snapshot still want, and what a
+    transfer has pinned, stays as well.
+
+With peers
+    A node alone applies what it finds (`replay`), and what it has synced is committed. One with peers
+    looks first (`scan`) and reads what is committed later (`entries`); the end that is not may have
+    to go, because a leader has other entries there: `cut`. In that order, each step durable before the
+    next: the mark is lowered, else the recovery would miss what is cut; files behind the cut are
+    removed, the last one first, so that no crash leaves a gap; the file with the cut is truncated.
+    From then on no frame says that something behind the cut was synced: those that did are gone, and
+    new ones are told of `synced_index`, which is lowered, too.
+
+Syncing
+    A sync covers what was written when it began. `start_sync` remembers how far that is, any thread may
+    wait for it, and `finished` counts so much as durable, whatever was appended meanwhile. Whoever
+    syncs in another way waits for the one under way before: the system tells of an error only once.
 
 One thread changes a `Wal`. Another may call `locate` meanwhile, for an entry that stays needed, and
 any thread may read the `WalPlace` it gets. A write or sync that fails in another way than for want of
@@ -36,12 +51,15 @@ recovery. From then on every call raises `StorageFailed`.
 
 from __future__ import annotations
 
+from array import array
+from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import pairwise, zip_longest
+from threading import Lock
 from time import perf_counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from quiver import limits
 from quiver.errors import CorruptLog, DiskFull, StorageFailed
@@ -49,27 +67,65 @@ from quiver.model.histogram import Histogram
 from quiver.model.stats import SYNC_BOUNDS
 from quiver.storage import frame
 from quiver.storage.backup import Needed
+from quiver.storage.entries import EntryTable
 from quiver.storage.frame import LogRecord
 from quiver.storage.logfile import REMEDY, LogFile, demand_whole, first_indexes, name_of
 from quiver.storage.mark import Mark
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from quiver.storage.files import Files
+    from quiver.storage.frame import Header
 
 
 @dataclass(frozen=True, slots=True)
 class WalPlace:
-    """Where an entry's batch is. Any thread may read it, even after the file was removed."""
+    """Where an entry's batch is. Any thread may read it, even after the file was removed.
+
+    The term, where it is known, tells the entry from one that took its place in the log.
+    """
 
     log: LogFile
     index: int
     position: int
+    term: int | None = None
 
     def read(self) -> bytes:
         """The bytes of the batch, checked."""
-        return self.log.read_batch(self.index, self.position)
+        return self.log.read_batch(self.index, self.position, self.term)
+
+
+class FoundEntries(NamedTuple):
+    """What a scan has found behind the snapshot.
+
+    `terms` are runs: the first entry of each, and its term. The first run begins with the last entry
+    of the snapshot. `sizes` has what each entry behind it takes (`LogRecord.nbytes`).
+    """
+
+    terms: list[tuple[int, int]]
+    sizes: array[int]
+
+
+class PendingSync:
+    """A sync that has begun. It covers entries up to `index` and none that are appended later."""
+
+    def __init__(self, index: int, began: float, wait: Callable[[], None]) -> None:
+        self.index = index
+        self.began = began
+        self.failure: StorageFailed | None = None
+        self._wait: Callable[[], None] | None = wait
+        self._lock = Lock()
+
+    def wait(self) -> None:
+        """Return when it has ended, well or not. Any thread may call it, then `Wal.finished` is due."""
+        with self._lock:
+            wait, self._wait = self._wait, None
+            if wait is not None:
+                try:
+                    wait()
+                except StorageFailed as failure:
+                    self.failure = failure
 
 
 class _Alive:
@@ -89,16 +145,19 @@ class _Alive:
 
 
 class Wal:
-    """An open log. `replay` must have been consumed before anything else is asked of it.
+    """An open log. `replay` or `scan` must have been consumed before anything else is asked of it.
 
-    `last_index` and `last_now_ms` are those of the last entry (the time is 0 if none was read),
-    `synced_index` is the last durable one, and `appended_bytes` is how much the log has grown
-    since the snapshot that it was opened with, or since the last `keep`.
+    `first_index` is the first entry that `entries` can read. `last_index` and `last_now_ms` are those
+    of the last entry (the time is 0 if none was read), `synced_index` is the last durable one,
+    `commit_index` the last one that nobody can take back, and `appended_bytes` is how much the log has
+    grown since the snapshot that it was opened with, or since the last `keep`.
     """
 
     def __init__(
-        self, files: Files, after: int, file_bytes: int, allocate_bytes: int, reserve_bytes: int
-    ) -> None:
+        self, files: Files, after: int, term: int, version: int, file_bytes: int,
+        allocate_bytes: int, reserve_bytes: int, recent_bytes: int,
+    ) -> None:  # fmt: skip
+        self.first_index = after + 1
         self.last_index = after
         self.last_now_ms = 0
         self.synced_index = after
@@ -109,7 +168,11 @@ class Wal:
         self._file_bytes = file_bytes
         self._allocate_bytes = allocate_bytes
         self._reserve_bytes = reserve_bytes
-        self._mark = Mark(files)
+        self._version = version  # of new files
+        self._mark = Mark(files, version)
+        self.commit_index = max(after, self._mark.commit)
+        self._alone = False  # nobody else has a say: what is synced is committed
+        self._table = EntryTable(after, term if after else 0, recent_bytes)
         self._places: dict[int, tuple[int, int]] = {}  # index: first index of the file, position
         self._sizes = {first: files.open(name_of(first)).size() for first in first_indexes(files)}
         self._current: LogFile | None = None  # the last file, once everything was replayed
@@ -117,6 +180,8 @@ class Wal:
         self._failure: StorageFailed | None = None
         self._lent = False  # reserved space was given back for a snapshot
         self._sync_began: float | None = None
+        self._pending: PendingSync | None = None
+        self._pinned: Counter[int] = Counter()  # files, by how many transfers need them
         self._vouched = 0  # the last entry that a later one knows to have been synced
 
     @classmethod
@@ -125,35 +190,38 @@ class Wal:
         files: Files,
         *,
         after: int,
+        term: int = 1,
         places: Iterable[tuple[int, int, int]] = (),
+        version: int = 1,
         file_bytes: int = limits.WAL_FILE_BYTES,
         allocate_bytes: int = limits.WAL_ALLOCATE_BYTES,
         reserve_bytes: int = limits.WAL_RESERVE_BYTES,
+        recent_bytes: int = 0,
     ) -> Wal:
-        """The log behind the snapshot of entry `after` (0: none) that kept these `places`."""
-        wal = cls(files, after, file_bytes, allocate_bytes, reserve_bytes)
+        """The log behind the snapshot of entry `after` (0: none) that kept these `places`.
+
+        `term` is that of entry `after`. New files get the format `version`: 2 in a directory that has
+        joined a cluster. So many `recent_bytes` of entries are kept in memory for peers.
+        """
+        wal = cls(
+            files, after, term, version, file_bytes, allocate_bytes, reserve_bytes, recent_bytes
+        )
         wal._demand_files(after, places)
         return wal
 
     def replay(self) -> Iterator[LogRecord]:
-        """Every entry behind the snapshot, without its batch; a torn end is cut in the end."""
-        start = max((first for first in self._sizes if first <= self._after + 1), default=1)
-        firsts = [first for first in self._sizes if first >= start]
-        log = None
-        for first, following in zip_longest(firsts, firsts[1:]):
-            log = LogFile.open(self._files, first)
-            yield from self._replay_file(log)
-            self._sizes[first] = log.end
-            if following is not None:
-                self._demand_whole(log, following)
-        if log is not None:
-            self._settle_end(log)
-        else:
-            log = LogFile.create(self._files, 1, allocate=self._allocate_bytes)
-        self._sizes.pop(log.first, None)
-        self._current = log
-        self.synced_index = self.last_index
-        self._mark.write(self.last_index)
+        """Every entry behind the snapshot, without its batch; a torn end is cut in the end.
+
+        For a node without peers: from then on everything that is synced is committed.
+        """
+        self._alone = True
+        for header, command in self._recover():
+            yield header.record(command)
+
+    def scan(self) -> FoundEntries:
+        """What `replay` would find, of which nothing may be applied yet: all behind the commit may go."""
+        sizes = array("Q", (header.nbytes for header, _ in self._recover()))
+        return FoundEntries(list(self._table.terms), sizes)
 
     def follow(self, confirmed: int | None) -> Iterator[LogRecord]:
         """`replay` for somebody who does not own the directory: nothing is changed.
@@ -167,7 +235,8 @@ class Wal:
                 raise CorruptLog(f"There is no log. {REMEDY}")
             self._advance(max(firsts))
         while confirmed is None or self._tip.next <= confirmed:
-            yield from self._replay_file(self._tip, confirmed)
+            for header, command in self._walk(self._tip, confirmed):
+                yield header.record(command)
             if not self._has_next:
                 break
             self._advance(self._tip.next)
@@ -185,8 +254,7 @@ class Wal:
     @property
     def goes_on(self) -> bool:
         """Whether there seems to be more than what was followed."""
-        data = self._tip.file.read(self._tip.end, frame.HEADER_BYTES)
-        return frame.decode_header(data, salt=self._tip.salt) is not None or self._has_next
+        return self._tip.goes_on or self._has_next
 
     def lost(self) -> CorruptLog | None:
         """What is wrong if later entries than those followed were on disk: later frames tell.
@@ -204,15 +272,21 @@ class Wal:
     def append(self, records: Sequence[LogRecord], *, urgent: bool) -> None:
         """Write entries that continue the log, all or none; the next `sync` makes them durable."""
         with _Alive(self):
-            if self._tip.end >= self._file_bytes:
-                self._roll(allocate=self._allocate_bytes)
+            if self._tip.end >= self._file_bytes or self._tip.version < self._version:
+                self._begin_file()
             log, position = self._tip, self._tip.end
-            index, places = self.last_index, {}
+            index, term, places = self.last_index, self._table.term, {}
             buffers: list[memoryview] = []
+            positions: list[int] = []
             for record in records:
                 index += 1
                 assert record.index == index, f"entry {record.index} appended as {index}"
-                pieces = frame.encode(record, synced=self.synced_index, salt=log.salt)
+                assert record.term >= term, f"term {record.term} appended behind {term}"
+                term = record.term
+                positions.append(position)
+                pieces = frame.encode(
+                    record, synced=self.synced_index, salt=log.salt, version=log.version
+                )
                 if memoryview(record.batch).nbytes:
                     places[index] = (log.first, position)
                 position += sum(piece.nbytes for piece in pieces)
@@ -222,6 +296,8 @@ class Wal:
             self.appended_bytes += position - log.end
             log.end = position
             self._places |= places
+            for record, at in zip(records, positions, strict=True):
+                self._table.add(record, log.first, at)
             self.last_index, self.last_now_ms = index, records[-1].now_ms
 
     def begin_sync(self) -> None:
@@ -232,12 +308,101 @@ class Wal:
     def sync(self) -> None:
         """Return when everything appended is durable."""
         with _Alive(self):
+            self._drain()
             if self.synced_index < self.last_index:
-                began, self._sync_began = self._sync_began or perf_counter(), None
-                self._tip.file.sync()
-                self.sync_times.add(perf_counter() - began)
-                self.synced_index = self.last_index
-                self._mark.write(self.synced_index)
+                self.finished(self.start_sync())
+
+    def start_sync(self) -> PendingSync:
+        """Begin to make durable what was appended until now; one at a time."""
+        with _Alive(self):
+            assert self._pending is None, "a sync is under way"
+            began, self._sync_began = self._sync_began or perf_counter(), None
+            wait = self._tip.file.start_sync()
+            self._pending = PendingSync(self.last_index, began, wait)
+            return self._pending
+
+    def finished(self, pending: PendingSync) -> None:
+        """What this sync covers is durable; wait for that if it has not ended yet.
+
+        Nothing happens if somebody else was in need of its end before.
+        """
+        with _Alive(self):
+            if pending is not self._pending:
+                return
+            pending.wait()
+            self._pending = None
+            if pending.failure is not None:
+                raise pending.failure
+            self.sync_times.add(perf_counter() - pending.began)
+            self._count_synced(pending.index)
+
+    def commit(self, index: int) -> None:
+        """Entries up to this one are committed. Readers are told as far as they are durable here."""
+        assert self.commit_index <= index <= self.last_index, f"entry {index} committed"
+        self.commit_index = index
+        self._write_mark()
+
+    def cut(self, after: int) -> None:
+        """Take all entries behind `after` out of the log, durably. None of them is committed.
+
+        `DiskFull`: nothing was cut. The module says what the order is for.
+        """
+        with _Alive(self):
+            assert not self._alone, "nobody can take back what a node alone has written"
+            assert self.commit_index <= after, (
+                f"cut behind {after}: {self.commit_index} is committed"
+            )
+            if after >= self.last_index:
+                return
+            self._drain()
+            log, now_ms = self._rewound(after)
+            kept_bytes = self.size_bytes
+            synced = min(self.synced_index, after)
+            self._mark.lower(synced, min(self.commit_index, synced), self.term_of(synced))
+            doomed = [first for first in [*self._sizes, self._tip.first] if first > log.first]
+            for first in reversed(doomed):
+                self._files.remove(name_of(first))
+                self._files.sync_directory()
+            log.file.truncate(log.end)
+            log.file.sync()
+            for first in (*doomed, log.first):
+                self._sizes.pop(first, None)
+            self._current = log
+            self._opened.cache_clear()  # of files that get their name again
+            self._places = {index: at for index, at in self._places.items() if index <= after}
+            self._table.cut(after)
+            self.last_index, self.last_now_ms = after, now_ms
+            self.appended_bytes = max(0, self.appended_bytes - (kept_bytes - self.size_bytes))
+            self.synced_index = 0  # of another log; this one was synced as a whole
+            self._count_synced(after)
+
+    def entries(self, first: int, bytes_max: int) -> list[LogRecord]:
+        """Records from entry `first` on with their batches, up to so many bytes, but at least one."""
+        self._check_alive()
+        assert first >= self.first_index, f"entry {first} is asked for, {self.first_index} is there"
+        found: list[LogRecord] = []
+        for record in self._read_from(first):
+            bytes_max -= record.nbytes
+            if found and bytes_max < 0:
+                break
+            found.append(record)
+        return found
+
+    def term_of(self, index: int) -> int:
+        """The term of an entry, from the one before `first_index` to the last."""
+        term = self._table.find_term(index) if index <= self.last_index else None
+        assert term is not None, f"entry {index} is not in the log"
+        return term
+
+    @property
+    def last_term(self) -> int:
+        """The term of the last entry."""
+        return self._table.term
+
+    @property
+    def version(self) -> int:
+        """The format of what is written from now on."""
+        return max(self._version, self._tip.version)
 
     def read(self, index: int) -> bytes:
         """The batch of an entry."""
@@ -247,8 +412,8 @@ class Wal:
         """Where the batch of an entry is, to be read now or later, here or in another thread."""
         self._check_alive()
         assert index in self._places, f"entry {index} has no batch in the log"
-        (first, position), tip = self._places[index], self._tip
-        return WalPlace(tip if tip.first == first else self._opened(first), index, position)
+        first, position = self._places[index]
+        return WalPlace(self._log(first), index, position, self._table.find_term(index))
 
     def places(self, indexes: Iterable[int]) -> list[tuple[int, int, int]]:
         """The places of these entries' batches, as a snapshot keeps them and `open` wants them."""
@@ -291,17 +456,28 @@ class Wal:
                 return True
             return self._roll(allocate=self._allocate_bytes) or self._roll(allocate=0)
 
-    def keep(self, live: Iterable[int], *, before: int) -> None:
-        """Up to `before`, the index of a saved snapshot, only the batches of `live` are needed."""
+    def pin(self, firsts: Iterable[int]) -> Callable[[], None]:
+        """Let no `keep` remove these files, by their first entries, until what this returns is called."""
+        pinned = Counter(firsts)
+        self._pinned += pinned
+        return partial(self._pinned.subtract, pinned)
+
+    def keep(self, live: Iterable[int], *, before: int, wanted: int | None = None) -> None:
+        """Up to `before`, the index of a saved snapshot, only the batches of `live` are needed.
+
+        A peer that is behind may want entries from `wanted` on. They stay, the last ones of them if it
+        is more than peers are worth (`limits.WAL_BEHIND_BYTES_MAX`): the others need the snapshot.
+        """
         with _Alive(self):
             kept = {index: self._places[index] for index in live}
             kept |= {index: place for index, place in self._places.items() if index > before}
             self._places = kept
             used = {first for first, _ in kept.values()}
+            floor = min(before + 1, self._floor(wanted))
             doomed = [
                 first
                 for first, following in pairwise([*self._sizes, self._tip.first])
-                if following <= before + 1 and first not in used
+                if following <= floor and first not in used and self._pinned[first] <= 0
             ]
             for first in doomed:
                 self._files.remove(name_of(first))
@@ -309,6 +485,10 @@ class Wal:
             if doomed:
                 self._opened.cache_clear()  # an open file keeps its disk space
                 self._files.sync_directory()
+                gone = max(doomed)
+                goes_on = min(first for first in [*self._sizes, self._tip.first] if first > gone)
+                self.first_index = max(self.first_index, goes_on)
+                self._table.forget(self.first_index)
             self.appended_bytes = 0
             self._lent = False
 
@@ -322,6 +502,7 @@ class Wal:
         A file without room of its own is begun, so that the last one may go as well.
         """
         with _Alive(self):
+            self._drain()
             self._lent = True
             self._tip.file.truncate(self._tip.end)
             if self._tip.first <= self.last_index:  # an empty one would be replaced by itself
@@ -341,11 +522,15 @@ class Wal:
         """Give back what is reserved and make everything durable; after a failure, only let go."""
         log, self._current = self._current, None  # whoever has a place in it may go on reading
         failure, self._failure = self._failure, StorageFailed("it was closed.")
+        pending, self._pending = self._pending, None
+        if pending is not None:
+            pending.wait()
+            failure = failure or pending.failure
         self._opened.cache_clear()
         if log is not None and failure is None:
             log.file.truncate(log.end)
             log.file.sync()
-            self._mark.write(self.last_index)
+            self._count_synced(self.last_index)
             self._mark.sync()
         self._mark.close()
 
@@ -357,7 +542,7 @@ class Wal:
             if first not in self._sizes:
                 raise CorruptLog(f"{name_of(first)} is missing: it has entry {index}. {REMEDY}")
             self._places[index] = (first, position)
-        confirmed = max(after, self._mark.index)
+        confirmed = max(after, self._mark.synced)
         missing = min(self._sizes) > after + 1 if self._sizes else confirmed > 0
         if missing:
             raise CorruptLog(f"The log file with entry {after + 1} is missing. {REMEDY}")
@@ -376,16 +561,41 @@ class Wal:
         self._sizes.pop(first, None)
         self._current = log
 
-    def _replay_file(self, log: LogFile, confirmed: int | None = None) -> Iterator[LogRecord]:
+    def _recover(self) -> Iterator[tuple[Header, bytes]]:
+        """Header and command of every entry behind the snapshot; then the log may be written."""
+        start = max((first for first in self._sizes if first <= self._after + 1), default=1)
+        firsts = [first for first in self._sizes if first >= start]
+        log = None
+        for first, following in zip_longest(firsts, firsts[1:]):
+            log = LogFile.open(self._files, first)
+            yield from self._walk(log)
+            self._sizes[first] = log.end
+            if following is not None:
+                self._demand_whole(log, following)
+        if log is not None:
+            self._settle_end(log)
+        else:
+            log = LogFile.create(
+                self._files, 1, allocate=self._allocate_bytes, version=self._version
+            )
+        self._sizes.pop(log.first, None)
+        self._current = log
+        self._count_synced(self.last_index)
+
+    def _walk(self, log: LogFile, confirmed: int | None = None) -> Iterator[tuple[Header, bytes]]:
+        """Go through a file, on from where a walk before has ended."""
         self.last_index = log.next - 1
         for position, header, command in log.walk(confirmed):
-            self.last_index, self.last_now_ms = header.index, header.now_ms
+            index = header.index
+            self.last_index, self.last_now_ms = index, header.now_ms
             self._vouched = max(self._vouched, header.synced)
-            if header.index > self._after:
+            self._table.add_place(index, log.first, position)
+            if index > self._after:
                 if header.batch_bytes:
-                    self._places[header.index] = (log.first, position)
+                    self._places[index] = (log.first, position)
+                self._table.add_term(index, header.term)
                 self.appended_bytes += header.frame_bytes
-                yield LogRecord(header.index, header.term, header.now_ms, header.kind, command)
+                yield header, command
 
     def _demand_whole(self, log: LogFile, following: int) -> None:
         """A file that is not the last is complete and continued by the next."""
@@ -398,7 +608,7 @@ class Wal:
     def _settle_end(self, log: LogFile) -> None:
         """Cut the log where its last good frame ends, unless something confirmed would be lost."""
         tail = log.tail()
-        confirmed = max(self._after, self._mark.index, tail.synced)
+        confirmed = max(self._after, self._mark.synced, tail.synced)
         if self.last_index < confirmed:
             raise self._unreadable(log, self.last_index, confirmed)
         if not tail.clean:
@@ -439,16 +649,24 @@ class Wal:
         assert self._current is not None, "the log was not replayed"
         return self._current
 
+    def _begin_file(self) -> None:
+        """Begin a new file, or go on with the old one without room for it, if the format allows that."""
+        if not self._roll(allocate=self._allocate_bytes) and self._tip.version < self._version:
+            raise DiskFull(f"There is no room for a log file of format {self._version}. Retry.")
+
     def _roll(self, *, allocate: int) -> bool:
         """Begin a new file, if there is room for one: whether there is."""
         self.sync()
         try:
-            log = LogFile.create(self._files, self.last_index + 1, allocate=allocate)
+            log = LogFile.create(
+                self._files, self.last_index + 1, allocate=allocate, version=self.version
+            )
         except DiskFull:
             return False
         old, self._current = self._tip, log
-        self._sizes[old.first] = old.end
-        old.file.truncate(old.end)
+        if old.first < log.first:  # else the new one has replaced it: it was empty
+            self._sizes[old.first] = old.end
+            old.file.truncate(old.end)
         return True
 
     def _reserve(self, end: int, *, urgent: bool) -> None:
@@ -481,9 +699,71 @@ class Wal:
         except DiskFull:
             # Some file systems run full in spite of a reservation. What was refused must not be
             # found by a recovery, so it is taken back durably.
+            self._drain()
             log.file.truncate(log.end)
             log.file.sync()
             raise
+
+    # -- with peers --------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        """Wait for the sync that is under way."""
+        if self._pending is not None:
+            self.finished(self._pending)
+
+    def _count_synced(self, index: int) -> None:
+        self.synced_index = max(self.synced_index, index)
+        if self._alone:
+            self.commit_index = self.synced_index
+        self._write_mark()
+
+    def _write_mark(self) -> None:
+        synced = self.synced_index
+        self._mark.write(synced, min(self.commit_index, synced), self.term_of(synced))
+
+    def _rewound(self, after: int) -> tuple[LogFile, int]:
+        """The file in which the log will end behind `after`, and the time of that entry."""
+        last = max(first for first in [*self._sizes, self._tip.first] if first <= after + 1)
+        log, now_ms = LogFile.open(self._files, last), 0
+        point = self._table.point_before(after)
+        if point is not None:
+            holds = log if point.file == last else LogFile.open(self._files, point.file)
+            now_ms = holds.rewind(point.position, point.index, after).now_ms
+        return log, now_ms
+
+    def _read_from(self, index: int) -> Iterator[LogRecord]:
+        """All records from an entry on."""
+        firsts = [*self._sizes, self._tip.first]
+        while index <= self.last_index:
+            if (record := self._table.recent(index)) is not None:
+                yield record
+                index += 1
+                continue
+            point = self._table.point_before(index)
+            assert point is not None, f"the place of entry {index} is not known"
+            last = min((first - 1 for first in firsts if first > index), default=self.last_index)
+            for record in self._log(point.file).read_records(point.position, point.index):
+                if record.index >= index:
+                    yield record
+                if record.index >= last:
+                    break
+            index = last + 1
+
+    def _floor(self, wanted: int | None) -> int:
+        """The first entry that stays in the log for peers."""
+        floor, room = self._tip.first, limits.WAL_BEHIND_BYTES_MAX
+        if wanted is None:
+            return floor
+        for first, nbytes in reversed(self._sizes.items()):
+            room -= nbytes
+            if floor <= max(wanted, self.first_index) or room < 0:
+                break
+            floor = first
+        return floor
+
+    def _log(self, first: int) -> LogFile:
+        """The file that begins with this entry, to be read."""
+        return self._tip if self._tip.first == first else self._opened(first)
 
     def _check_alive(self) -> None:
         if self._failure is not None:

@@ -2,7 +2,7 @@
 
 It is as unkind as the contract of `quiver.storage.files` allows. Writes that were not synced and
 names that were not synced survive a crash or not, each by itself; of a write some sectors may
-survive.
+survive. A sync covers what was written when it began.
 
     files = MemoryFiles(crash_at=17)
     try:
@@ -20,6 +20,7 @@ import errno
 import os
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
 from quiver import limits
@@ -27,7 +28,7 @@ from quiver.errors import DiskFull, StorageFailed
 from quiver.storage.files import unread
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Sequence
     from random import Random
 
     from typing_extensions import Buffer
@@ -202,13 +203,22 @@ class MemoryFile:
     def begin_sync(self) -> None:
         self._check_open()
 
+    def start_sync(self) -> Callable[[], None]:
+        self._check_open()
+        last = self._content.unsynced[-1] if self._content.unsynced else None
+        return partial(self._finish_sync, last)
+
     def sync(self) -> None:
+        self.start_sync()()
+
+    def _finish_sync(self, last: _Write | _Resize | None) -> None:
+        """Make durable what was there when the sync began: nothing behind its `last` change."""
         self._check_open()
         with self._disk._operation(self._name):
             if self._disk.fail_sync:
                 self._content.forget()
             self._disk._check_sync(self._name)
-            self._content.sync()
+            self._content.sync(last)
 
     def close(self) -> None:
         self._closed = True
@@ -303,9 +313,13 @@ class _Content:
         change.apply(self.data)
         self.unsynced.append(change)
 
-    def sync(self) -> None:
-        self.durable = self.after("all")
-        self.unsynced.clear()
+    def sync(self, last: _Write | _Resize | None) -> None:
+        count = next((at for at, one in enumerate(self.unsynced, 1) if one is last), 0)
+        covered, self.unsynced = self.unsynced[:count], self.unsynced[count:]
+        content = bytearray(self.durable)
+        for change in covered:
+            change.apply(content)
+        self.durable = bytes(content)
 
     def forget(self) -> None:
         """A sync failed: the system shows what was written, and the next sync takes it for done."""

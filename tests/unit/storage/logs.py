@@ -64,10 +64,11 @@ def save_state(files: Files, wal: Wal, live: Sequence[int]) -> None:
 def open_directory(files: Files) -> tuple[Wal, list[LogRecord], int, list[int]]:
     """Open a directory as a node does: the log, its entries, the snapshot's index, its live entries."""
     snapshot.clean(files)
-    after, payload = snapshot.load(files) or (0, None)
-    live, places = [], []
-    if payload is not None:
-        state, _ = codec.decode_state(payload)
+    saved = snapshot.load(files)
+    after, live, places = 0, [], []
+    if saved is not None:
+        after = saved.index
+        state, _ = codec.decode_state(saved.payload)
         live, places = codec.decode_state(state)
     wal, found = open_log(files, after=after, places=[tuple(place) for place in places])
     return wal, found, after, live

@@ -177,9 +177,9 @@ def test_a_directory_without_its_log_is_refused():
 def test_a_newer_format_is_told_from_damage():
     files = crashed_log()
     file = files.open(name_of(first_indexes(files)[-1]))
-    header = file.read(0, 8) + (2).to_bytes(4, "little") + file.read(12, 16)
+    header = file.read(0, 8) + (3).to_bytes(4, "little") + file.read(12, 16)
     file.write(0, [header, crc32c(header).to_bytes(4, "little")])
-    with pytest.raises(UnsupportedFormat, match="has format 2"):
+    with pytest.raises(UnsupportedFormat, match="has format 3"):
         open_log(files)
 
 
@@ -239,14 +239,14 @@ def test_both_slots_of_the_mark_can_be_lost():
     files.open(mark.NAME).write(0, [Random(1).randbytes(128)])
     wal, found = open_log(files)
     assert len(found) == WRITTEN
-    assert mark.Mark(files).index == wal.last_index == WRITTEN
+    assert mark.Mark(files).synced == wal.last_index == WRITTEN
 
 
 def test_one_slot_of_the_mark_is_enough_to_notice_a_cut():
     files = crashed_log()
     newest = max((0, 64), key=lambda at: files.open(mark.NAME).read(at + 8, 8)[0])
     files.open(mark.NAME).write(64 - newest, [bytes(64)])
-    assert mark.Mark(files).index == CONFIRMED
+    assert mark.Mark(files).synced == CONFIRMED
     files.open(name_of(first_indexes(files)[-1])).truncate(40)
     with pytest.raises(CorruptLog):
         open_log(files)

@@ -7,11 +7,20 @@ from crc32c import crc32c
 
 from quiver.errors import CorruptLog, DiskFull, UnsupportedFormat
 from quiver.storage import snapshot
+from quiver.storage.files import Files
+from quiver.storage.snapshot import LastEntry
 from quiver.testing import MemoryFiles, SimulatedCrash
 
 
 def some_crashes(files: MemoryFiles) -> list[MemoryFiles]:
     return [files.crash(Random(seed)) for seed in range(20)]
+
+
+def loaded(files: Files) -> tuple[int, bytes]:
+    saved = snapshot.load(files)
+    assert saved is not None
+    assert saved.last == LastEntry()
+    return saved.index, saved.payload
 
 
 def test_there_is_none_at_first(files):
@@ -21,14 +30,14 @@ def test_there_is_none_at_first(files):
 @pytest.mark.parametrize("payload", [b"", b"state", bytes(100_000)])
 def test_a_snapshot_comes_back(files, payload):
     snapshot.save(files, 7, payload)
-    assert snapshot.load(files) == (7, payload)
+    assert loaded(files) == (7, payload)
 
 
 def test_the_newest_one_counts_and_older_ones_go(files):
     for index in (9, 10, 123):
         snapshot.save(files, index, b"state %d" % index)
     assert files.names() == [snapshot.name_of(123)]
-    assert snapshot.load(files) == (123, b"state 123")
+    assert loaded(files) == (123, b"state 123")
 
 
 def test_no_flipped_bit_and_no_cut_goes_unnoticed():
@@ -59,9 +68,9 @@ def test_a_snapshot_under_a_wrong_name_is_refused(files):
 def test_a_newer_format_is_told_from_damage(files):
     snapshot.save(files, 7, b"state")
     file = files.open(snapshot.name_of(7))
-    header = file.read(0, 8) + (2).to_bytes(4, "little") + file.read(12, 24)
+    header = file.read(0, 8) + (3).to_bytes(4, "little") + file.read(12, 24)
     file.write(0, [header, crc32c(b"state", crc32c(header)).to_bytes(4, "little")])
-    with pytest.raises(UnsupportedFormat, match="has format 2"):
+    with pytest.raises(UnsupportedFormat, match="has format 3"):
         snapshot.load(files)
 
 
@@ -74,7 +83,7 @@ def test_a_full_disk_leaves_the_old_one_and_no_rubbish():
     assert files.names() == [snapshot.name_of(7)]
     files.capacity_bytes = None
     snapshot.save(files, 8, b"a longer state")
-    assert snapshot.load(files) == (8, b"a longer state")
+    assert loaded(files) == (8, b"a longer state")
 
 
 def test_a_crash_at_any_operation_leaves_the_old_or_the_new_one():
@@ -87,7 +96,7 @@ def test_a_crash_at_any_operation_leaves_the_old_or_the_new_one():
         except SimulatedCrash:
             for found in (files.crash("none"), files.crash("all"), *some_crashes(files)):
                 snapshot.clean(found)
-                assert snapshot.load(found) in [(7, b"old"), (8, b"new")]
+                assert loaded(found) in [(7, b"old"), (8, b"new")]
                 assert not [name for name in found.names() if name.endswith(".tmp")]
         else:
             return
