@@ -110,7 +110,9 @@ class Replica:
     def _follow(self, engine: Engine, confirmed: int, *, fresh: bool) -> None:
         with without_gc():
             engine.replay(engine.wal.follow(confirmed))
-        goes_on = self._alone and engine.wal.goes_on
+        if not self._alone:
+            return
+        goes_on = engine.wal.goes_on
         if goes_on or fresh:  # a damaged entry may hide that the log goes on
             with self._unowned() as nobodys:
                 if nobodys and goes_on:

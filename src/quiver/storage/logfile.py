@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 import secrets
+from functools import partial
 from struct import Struct
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -32,7 +33,7 @@ from quiver.storage.files import publish
 from quiver.storage.frame import ALIGNMENT, Header, header_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from quiver.storage.files import File, Files
     from quiver.storage.frame import LogRecord
@@ -139,21 +140,26 @@ class LogFile:
             self.next += 1
             yield position, header, command
 
-    def read_records(self, position: int, index: int) -> Iterator[LogRecord]:
-        """The records of the file from entry `index` on, whose frame is at `position`, with batches."""
+    def headers(
+        self, position: int, index: int
+    ) -> Iterator[tuple[Header, Callable[[], LogRecord]]]:
+        """The headers from entry `index` on, whose frame is at `position`, and what reads the record."""
         ahead = _Ahead(self.file)
         while True:
             header = self._decode(ahead.read(position, self._header_bytes))
             if header is None or header.index != index:
                 raise self._damaged(position, index)
-            at = position + self._header_bytes
-            command = ahead.read(at, header.command_bytes)
-            batch = ahead.read(at + header.command_bytes, header.batch_bytes)
-            if (crc32c(command), crc32c(batch)) != (header.command_crc, header.batch_crc):
-                raise self._damaged(position, index)
-            yield header.record(command, batch)
+            yield header, partial(self._record, ahead, position, header)
             position += header.frame_bytes
             index += 1
+
+    def _record(self, ahead: _Ahead, position: int, header: Header) -> LogRecord:
+        at = position + self._header_bytes
+        command = ahead.read(at, header.command_bytes)
+        batch = ahead.read(at + header.command_bytes, header.batch_bytes)
+        if (crc32c(command), crc32c(batch)) != (header.command_crc, header.batch_crc):
+            raise self._damaged(position, header.index)
+        return header.record(command, batch)
 
     def rewind(self, position: int, index: int, after: int) -> Header:
         """End behind entry `after`, found from entry `index` on, whose frame is at `position`.

@@ -381,11 +381,11 @@ class Wal:
         self._check_alive()
         assert first >= self.first_index, f"entry {first} is asked for, {self.first_index} is there"
         found: list[LogRecord] = []
-        for record in self._read_from(first):
-            bytes_max -= record.nbytes
+        for nbytes, read in self._read_from(first):
+            bytes_max -= nbytes
             if found and bytes_max < 0:
                 break
-            found.append(record)
+            found.append(read())
         return found
 
     def term_of(self, index: int) -> int:
@@ -731,21 +731,21 @@ class Wal:
             now_ms = holds.rewind(point.position, point.index, after).now_ms
         return log, now_ms
 
-    def _read_from(self, index: int) -> Iterator[LogRecord]:
-        """All records from an entry on."""
+    def _read_from(self, index: int) -> Iterator[tuple[int, Callable[[], LogRecord]]]:
+        """All records from an entry on: what each takes, and what reads it."""
         firsts = [*self._sizes, self._tip.first]
         while index <= self.last_index:
             if (record := self._table.recent(index)) is not None:
-                yield record
+                yield record.nbytes, partial(_itself, record)
                 index += 1
                 continue
             point = self._table.point_before(index)
             assert point is not None, f"the place of entry {index} is not known"
             last = min((first - 1 for first in firsts if first > index), default=self.last_index)
-            for record in self._log(point.file).read_records(point.position, point.index):
-                if record.index >= index:
-                    yield record
-                if record.index >= last:
+            for header, read in self._log(point.file).headers(point.position, point.index):
+                if header.index >= index:
+                    yield header.nbytes, read
+                if header.index >= last:
                     break
             index = last + 1
 
@@ -768,3 +768,7 @@ class Wal:
     def _check_alive(self) -> None:
         if self._failure is not None:
             raise StorageFailed(f"The log has stopped: {self._failure}") from self._failure
+
+
+def _itself(record: LogRecord) -> LogRecord:
+    return record

@@ -4,12 +4,47 @@ from collections.abc import Iterable, Sequence
 
 from quiver.storage import codec, snapshot
 from quiver.storage.files import Files
-from quiver.storage.frame import LogRecord
-from quiver.storage.wal import Wal
+from quiver.storage.frame import EntryOrigin, LogRecord
+from quiver.storage.wal import FoundEntries, Wal
 
 FILE_BYTES = 400
 ALLOCATE_BYTES = 512
 RESERVE_BYTES = 128
+
+
+def open_v2(
+    files: Files, *, after: int = 0, term: int = 1, recent_bytes: int = 0
+) -> tuple[Wal, FoundEntries]:
+    """A log of a node with peers, and what was found in it."""
+    wal = Wal.open(
+        files,
+        after=after,
+        term=term,
+        version=2,
+        file_bytes=FILE_BYTES,
+        allocate_bytes=ALLOCATE_BYTES,
+        reserve_bytes=RESERVE_BYTES,
+        recent_bytes=recent_bytes,
+    )
+    return wal, wal.scan()
+
+
+def peer_record(index: int, term: int, *, take: int = 0) -> LogRecord:
+    """Entry `index` of a term, as a node with peers writes it; every fourth has no batch."""
+    command = b"command %d of term %d, take %d" % (index, term, take)
+    batch = b"" if index % 4 == 0 else b"batch %d.%d/%d " % (index, term, take) * (index % 3 + 1)
+    origin = EntryOrigin(index % 3 + 1, term, index)
+    return LogRecord(index, term, 1_000 + index, index % 7, command, batch, origin, index % 2)
+
+
+def records_of(wal: Wal, first: int) -> list[LogRecord]:
+    """All records from an entry on, read in small steps."""
+    found: list[LogRecord] = []
+    while first <= wal.last_index:
+        part = wal.entries(first, 300)
+        found += part
+        first = part[-1].index + 1
+    return found
 
 
 def record(index: int, *, take: int = 0) -> LogRecord:

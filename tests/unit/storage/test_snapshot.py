@@ -8,12 +8,15 @@ from crc32c import crc32c
 from quiver.errors import CorruptLog, DiskFull, UnsupportedFormat
 from quiver.storage import snapshot
 from quiver.storage.files import Files
-from quiver.storage.snapshot import LastEntry
+from quiver.storage.snapshot import LastEntry, SavedState
 from quiver.testing import MemoryFiles, SimulatedCrash
 
 
 def some_crashes(files: MemoryFiles) -> list[MemoryFiles]:
     return [files.crash(Random(seed)) for seed in range(20)]
+
+
+LAST = LastEntry(term=9, chain=0xFEEDBEEF, level=3)
 
 
 def loaded(files: Files) -> tuple[int, bytes]:
@@ -40,9 +43,33 @@ def test_the_newest_one_counts_and_older_ones_go(files):
     assert loaded(files) == (123, b"state 123")
 
 
-def test_no_flipped_bit_and_no_cut_goes_unnoticed():
+def test_version_1_is_written_as_it_always_was():
     files = MemoryFiles()
     snapshot.save(files, 7, b"state")
+    assert files.open(snapshot.name_of(7)).read(0, 1000).hex() == (
+        "517569766572534e01000000000000000700000000000000050000000000000000000000104afd537374617465"
+    )
+
+
+@pytest.mark.parametrize("payload", [b"", b"state", bytes(100_000)])
+def test_version_2_says_what_the_log_goes_on_from(files, payload):
+    snapshot.save(files, 7, payload, LAST)
+    assert snapshot.load(files) == SavedState(7, payload, LAST)
+    assert files.open(snapshot.name_of(7)).read(8, 4) == b"\2\0\0\0"
+
+
+def test_an_older_quiver_finds_version_2_whole_and_too_new():
+    """It looks for the checksum where it always was, and then at the version."""
+    files = MemoryFiles()
+    snapshot.save(files, 7, b"state", LAST)
+    data = files.open(snapshot.name_of(7)).read(0, 1000)
+    assert data[36:40] == crc32c(data[40:], crc32c(data[:36])).to_bytes(4, "little")
+
+
+@pytest.mark.parametrize("last", [None, LAST])
+def test_no_flipped_bit_and_no_cut_goes_unnoticed(last):
+    files = MemoryFiles()
+    snapshot.save(files, 7, b"state", last)
     name = snapshot.name_of(7)
     whole = files.open(name).read(0, 1000)
     for bit in range(len(whole) * 8):
