@@ -1,5 +1,6 @@
 """Whatever is asked of the log and whatever the disk does, a simple list says what must be there."""
 
+from dataclasses import replace
 from random import Random
 
 from hypothesis import given, settings
@@ -8,7 +9,14 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from quiver.errors import DiskFull
 from quiver.storage import codec, snapshot
-from quiver.storage.frame import HEADER_BYTES, LogRecord, decode_header, encode
+from quiver.storage.frame import (
+    HEADER_BYTES,
+    EntryOrigin,
+    LogRecord,
+    decode_header,
+    encode,
+    header_bytes,
+)
 from quiver.storage.wal import Wal
 from quiver.testing import MemoryFiles
 
@@ -25,22 +33,25 @@ records = st.builds(
 )
 
 
-@given(record=records, synced=unsigned, salt=st.integers(0, 2**32 - 1))
-def test_a_frame_holds_its_record(record, synced, salt):
-    data = b"".join(encode(record, synced=synced, salt=salt))
-    header = decode_header(data, salt=salt)
+origins = st.builds(
+    EntryOrigin, st.integers(0, 2**16 - 1), st.integers(0, 2**16 - 1), st.integers(0, 2**32 - 1)
+)
+
+
+@given(record=records, origin=origins, level=st.integers(0, 255), synced=unsigned,
+       salt=st.integers(0, 2**32 - 1), version=st.sampled_from([1, 2]))  # fmt: skip
+def test_a_frame_holds_its_record(record, origin, level, synced, salt, version):
+    if version == 2:
+        record = replace(record, origin=origin, level=level)
+    data = b"".join(encode(record, synced=synced, salt=salt, version=version))
+    header = decode_header(data, salt=salt, version=version)
     assert header is not None
-    command_end = HEADER_BYTES + header.command_bytes
+    command_start = header_bytes(version)
+    command_end = command_start + header.command_bytes
     batch_end = command_end + header.batch_bytes
-    found = LogRecord(
-        header.index,
-        header.term,
-        header.now_ms,
-        header.kind,
-        data[HEADER_BYTES:command_end],
-        data[command_end:batch_end],
-    )
+    found = header.record(data[command_start:command_end], data[command_end:batch_end])
     assert (found, header.synced) == (record, synced)
+    assert record.nbytes == header.nbytes
     assert len(data) == header.frame_bytes
     assert data[batch_end:] == bytes(len(data) - batch_end)
 

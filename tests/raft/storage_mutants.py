@@ -207,7 +207,7 @@ MUTANTS: Final = (
     StorageMutant(
         "1: what is found counts as committed",
         WAL,
-        (("        if self._alone:\n            self.commit", "        if True:\n            self.commit"),),
+        (("if self._alone:\n            self.commit", "if True:\n            self.commit"),),
         f"{PEERS}::test_a_scan_tells_terms_and_sizes_and_applies_nothing",
     ),
 )  # fmt: skip

@@ -70,12 +70,15 @@ class Life:
         self.append(2, 2)
         self.sync()
         self.append(2, 4)
+        self.wal.roll()  # what follows is in one file
+        self.append(2, 1)
         pending = self.wal.start_sync()
         covered = len(self.story.log)
-        self.append(2, 2)
+        self.append(2, 1)
         self.wal.finished(pending)
         self.story.synced = self.wal.synced_index
         assert self.story.synced >= covered
+        self.append(2, 1)
         self.cut(7)  # what was synced and what was not
         self.append(3, 1)
         self.append(3, 5)
@@ -195,7 +198,7 @@ def operations() -> int:
     files = MemoryFiles()
     story = Story()
     Life(files, story).live()
-    assert story.cuts_over_borders == 3
+    assert story.cuts_over_borders >= 3
     return files.operations
 
 
