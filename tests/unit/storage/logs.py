@@ -55,13 +55,14 @@ def record(index: int, *, take: int = 0) -> LogRecord:
 
 
 def open_log(
-    files: Files, *, after: int = 0, places: Iterable[tuple[int, int, int]] = ()
+    files: Files, *, after: int = 0, places: Iterable[tuple[int, int, int]] = (), version: int = 1
 ) -> tuple[Wal, list[LogRecord]]:
     """A log with small files, and the entries it came back with."""
     wal = Wal.open(
         files,
         after=after,
         places=places,
+        version=version,
         file_bytes=FILE_BYTES,
         allocate_bytes=ALLOCATE_BYTES,
         reserve_bytes=RESERVE_BYTES,

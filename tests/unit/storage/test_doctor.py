@@ -3,11 +3,20 @@
 import pytest
 
 from quiver.errors import CorruptLog
-from quiver.storage import mark, snapshot
+from quiver.storage import identity, mark, snapshot, vote
 from quiver.storage.doctor import Finding, inspect
+from quiver.storage.identity import Identity
 from quiver.storage.logfile import LogFile, first_indexes, name_of
+from quiver.storage.vote import VoteFile
 from quiver.testing import MemoryFiles
-from tests.unit.storage.logs import fill, open_directory, open_log, save_state
+from tests.unit.storage.logs import (
+    fill,
+    open_directory,
+    open_log,
+    open_v2,
+    peer_record,
+    save_state,
+)
 
 
 def grave(findings: list[Finding]) -> list[Finding]:
@@ -107,6 +116,46 @@ def test_a_log_that_is_gone_is_an_error():
     assert (finding.severity, finding.text) == ("error", "the log file with entry 1 is missing")
     files.remove(mark.NAME)
     assert inspect(files) == []
+
+
+def joined() -> MemoryFiles:
+    """A node with a vote, an identity, and an end of its log that is not committed."""
+    files = MemoryFiles()
+    wal, _ = open_v2(files)
+    wal.append([peer_record(at, 3) for at in range(1, 8)], urgent=False)
+    wal.sync()
+    wal.commit(5)
+    VoteFile(files).write(4, 2)
+    Identity("c0ffee" * 5 + "00", 1, 3, "d" * 32).save(files)
+    return files
+
+
+def test_what_a_peer_has_is_told_and_an_end_that_is_not_committed_is_no_damage():
+    files = joined()
+    findings = inspect(files)
+    assert grave(findings) == []
+    told = {finding.kind: finding.text for finding in findings}
+    assert told["mark"] == (
+        "synced up to entry 7, of term 3; the cluster may take entries from 6 on back"
+    )
+    assert told["vote"] == "voted for node 2 in term 4"
+    assert told["node"] == f"node 3 of cluster {'c0ffee' * 5}00, incarnation 1"
+
+
+@pytest.mark.parametrize("name", [vote.NAME, identity.NAME])
+def test_a_peer_that_cannot_vote_or_is_not_known_is_an_error(name):
+    for damage in (lambda file: file.write(0, [bytes(9_000)]), lambda file: file.truncate(3)):
+        files = joined()
+        damage(files.open(name))
+        (finding,) = grave(inspect(files))
+        assert (finding.file, finding.severity, finding.kind) == (name, "error", "damaged")
+
+
+def test_a_vote_that_is_gone_is_an_error():
+    files = joined()
+    files.remove(vote.NAME)
+    (finding,) = grave(inspect(files))
+    assert (finding.file, finding.severity) == (vote.NAME, "error")
 
 
 def test_a_damaged_snapshot_is_an_error():

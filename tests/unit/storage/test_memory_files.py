@@ -24,6 +24,28 @@ def test_synced_bytes_survive_and_others_may_not():
     assert files.crash("all").open("a").read(0, 10) == b"keptlost"
 
 
+def test_a_sync_covers_what_was_written_when_it_began():
+    files = written(synced=b"kept", later=b"then")
+    file = files.open("a")
+    finish = file.start_sync()
+    file.write(8, [b"late"])
+    assert files.crash("none").open("a").read(0, 20) == b"kept"
+    finish()
+    assert files.crash("none").open("a").read(0, 20) == b"keptthen"
+    file.sync()
+    assert files.crash("none").open("a").read(0, 20) == b"keptthenlate"
+
+
+def test_a_sync_that_ends_after_a_later_one_takes_nothing_back():
+    files = written(synced=b"kept", later=b"then")
+    file = files.open("a")
+    finish = file.start_sync()
+    file.truncate(2)
+    file.sync()
+    finish()
+    assert files.crash("none").open("a").read(0, 20) == b"ke"
+
+
 def test_a_write_can_survive_in_parts():
     files = written(synced=b"", later=b"x" * 2048)
     found = {files.crash(Random(seed)).open("a").read(0, 4096) for seed in range(100)}

@@ -15,15 +15,16 @@ from quiver.storage import mark
 from quiver.storage.frame import HEADER_BYTES, LogRecord, encode
 from quiver.storage.logfile import LogFile, first_indexes, name_of
 from quiver.testing import MemoryFiles
+from tests.lengths import quickly
 from tests.unit.storage.logs import assert_holds, fill, open_log, record
 
 CONFIRMED = 10
 WRITTEN = 12
 
 
-def crashed_log() -> MemoryFiles:
+def crashed_log(version: int = 1) -> MemoryFiles:
     files = MemoryFiles()
-    wal, _ = open_log(files)
+    wal, _ = open_log(files, version=version)
     fill(wal, CONFIRMED)
     fill(wal, WRITTEN - CONFIRMED, sync=False)
     assert len(first_indexes(files)) == 3
@@ -60,8 +61,9 @@ def all_bytes(files: MemoryFiles) -> Iterator[tuple[str, int]]:
             yield name, offset
 
 
-def test_no_cut_of_any_file_loses_anything_confirmed():
-    files = crashed_log()
+@pytest.mark.parametrize("version", [1, 2])
+def test_no_cut_of_any_file_loses_anything_confirmed(version):
+    files = crashed_log(version)
     results = []
     for name, length in all_bytes(files):
         damaged = files.crash("all")
@@ -70,9 +72,12 @@ def test_no_cut_of_any_file_loses_anything_confirmed():
     assert {"refused", "opened"} == set(results)
 
 
-@pytest.mark.parametrize("bit", range(8))
-def test_no_flipped_bit_loses_anything_confirmed(bit):
-    files = crashed_log()
+@pytest.mark.parametrize(
+    "which", quickly(9, [*((1, bit) for bit in range(8)), *((2, bit) for bit in range(8))])
+)
+def test_no_flipped_bit_loses_anything_confirmed(which):
+    version, bit = which
+    files = crashed_log(version)
     results = []
     for name, offset in all_bytes(files):
         damaged = files.crash("all")

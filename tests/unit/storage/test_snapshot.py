@@ -131,8 +131,9 @@ def test_a_crash_at_any_operation_leaves_the_old_or_the_new_one():
 
 
 def test_cleaning_removes_only_what_is_half_made(files):
-    names = ["snapshot-1.snap", "snapshot-2.snap.tmp", "wal-1.log", "wal-2.log.tmp", "notes.tmp"]
+    names = ["snapshot-1.snap", "snapshot-2.snap.tmp", "wal-1.log", "wal-2.log.tmp", "notes.tmp",
+             "node", "node.tmp", "vote", "vote.tmp"]  # fmt: skip
     for name in names:
         files.create(name)
     snapshot.clean(files)
-    assert files.names() == ["notes.tmp", "snapshot-1.snap", "wal-1.log"]
+    assert files.names() == ["node", "notes.tmp", "snapshot-1.snap", "vote", "wal-1.log"]
