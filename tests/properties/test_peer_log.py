@@ -13,7 +13,7 @@ from quiver.storage.frame import EntryOrigin, LogRecord
 from quiver.storage.snapshot import LastEntry
 from quiver.storage.vote import VoteFile
 from quiver.storage.wal import PendingSync, Wal
-from quiver.testing import MemoryFiles
+from quiver.testing import MemoryFiles, SimulatedCrash
 
 seeds = st.randoms(use_true_random=False)
 
@@ -68,7 +68,7 @@ class PeerLogMachine(RuleBasedStateMachine):
     # -- what the node does ------------------------------------------------------------------------
 
     @rule(
-        sizes=st.lists(st.integers(0, 600), min_size=1, max_size=4),
+        sizes=st.lists(st.just(0) | st.integers(0, 600), min_size=1, max_size=4),
         rise=st.integers(0, 1),
         urgent=st.booleans(),
     )
@@ -174,6 +174,27 @@ class PeerLogMachine(RuleBasedStateMachine):
         self.files = self.files.crash(survives)
         self.files.capacity_bytes = None
         self.open()
+
+    @rule(
+        chance=seeds,
+        operation=st.integers(1, 8),
+        late=st.booleans(),
+        survives=st.sampled_from(["none", "all"]) | seeds,
+    )
+    def crash_while_it_is_cut(self, chance: Random, operation: int, late: bool, survives) -> None:
+        after = chance.randint(self.committed, len(self.log))
+        self.files.capacity_bytes = None
+        self.files.crash_at = self.files.operations + operation
+        self.files.crash_late = late
+        try:
+            self.wal.cut(after)
+        except SimulatedCrash:
+            self.synced = min(self.synced, after)
+            self.crash(survives)
+        else:
+            self.files.crash_at = None
+            del self.log[after:]
+            self.synced = min(self.wal.synced_index, after)
 
     @rule()
     def close_and_open(self) -> None:

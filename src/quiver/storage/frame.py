@@ -180,14 +180,26 @@ def decode_header(data: bytes, *, salt: int, version: int = 1) -> Header | None:
     (crc,) = _CRC.unpack_from(data, layout.size)
     if crc != crc32c(data[: layout.size], salt):
         return None
-    fields = layout.unpack_from(data)
+    origin, level = UNTOLD, 0
     if version == 1:
-        (_, kind, command_bytes, command_crc, batch_bytes, batch_crc, *place) = fields
-        origin, level = UNTOLD, 0
+        (
+            _,
+            kind,
+            command_bytes,
+            command_crc,
+            batch_bytes,
+            batch_crc,
+            index,
+            term,
+            now_ms,
+            synced,
+        ) = layout.unpack_from(data)
     else:
-        (_, kind, level, command_bytes, command_crc, batch_bytes, batch_crc, *place) = fields
-        origin = EntryOrigin(*place[4:])
-    index, term, now_ms, synced = place[:4]
+        (
+            _, kind, level, command_bytes, command_crc, batch_bytes, batch_crc, index, term, now_ms,
+            synced, *proposal,
+        ) = layout.unpack_from(data)  # fmt: skip
+        origin = EntryOrigin(*proposal)
     if command_bytes > limits.WAL_COMMAND_BYTES_MAX or batch_bytes > limits.WAL_BATCH_BYTES_MAX:
         return None
     return Header(

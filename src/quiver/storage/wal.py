@@ -310,15 +310,13 @@ class Wal:
         with _Alive(self):
             self._drain()
             if self.synced_index < self.last_index:
-                self.finished(self.start_sync())
+                self._finish(self._start())
 
     def start_sync(self) -> PendingSync:
         """Begin to make durable what was appended until now; one at a time."""
         with _Alive(self):
             assert self._pending is None, "a sync is under way"
-            began, self._sync_began = self._sync_began or perf_counter(), None
-            wait = self._tip.file.start_sync()
-            self._pending = PendingSync(self.last_index, began, wait)
+            self._pending = self._start()
             return self._pending
 
     def finished(self, pending: PendingSync) -> None:
@@ -327,14 +325,8 @@ class Wal:
         Nothing happens if somebody else was in need of its end before.
         """
         with _Alive(self):
-            if pending is not self._pending:
-                return
-            pending.wait()
-            self._pending = None
-            if pending.failure is not None:
-                raise pending.failure
-            self.sync_times.add(perf_counter() - pending.began)
-            self._count_synced(pending.index)
+            if pending is self._pending:
+                self._finish(pending)
 
     def commit(self, index: int) -> None:
         """Entries up to this one are committed. Readers are told as far as they are durable here."""
@@ -706,10 +698,22 @@ class Wal:
 
     # -- with peers --------------------------------------------------------------------------------
 
+    def _start(self) -> PendingSync:
+        began, self._sync_began = self._sync_began or perf_counter(), None
+        return PendingSync(self.last_index, began, self._tip.file.start_sync())
+
+    def _finish(self, pending: PendingSync) -> None:
+        pending.wait()
+        self._pending = None
+        if pending.failure is not None:
+            raise pending.failure
+        self.sync_times.add(perf_counter() - pending.began)
+        self._count_synced(pending.index)
+
     def _drain(self) -> None:
         """Wait for the sync that is under way."""
         if self._pending is not None:
-            self.finished(self._pending)
+            self._finish(self._pending)
 
     def _count_synced(self, index: int) -> None:
         self.synced_index = max(self.synced_index, index)
