@@ -40,7 +40,7 @@ OURS: Final = (
     "ledger-",
     "confirmed",
     "access.toml",  # who may use it through a node; it may be there before the queue is
-)  # how the names of our files begin
+)  # how the names of our files begin; `vote` and `node` are too common to prove anything
 
 
 class LocalBroker:
