@@ -30,7 +30,10 @@ class Point:
 
 
 class EntryTable:
-    """Of the entries behind `after`, whose own term is known: it is what the log begins with."""
+    """Of the entries behind `after`, whose own term is known: it is what the log begins with.
+
+    One thread changes it. Another may call `find_term` meanwhile, so runs are never removed in place.
+    """
 
     def __init__(self, after: int, term: int, recent_bytes: int) -> None:
         self.term = term  # of the last entry
@@ -77,8 +80,9 @@ class EntryTable:
 
     def find_term(self, index: int) -> int | None:
         """The term of an entry, None for those before the first one."""
-        at = bisect_right(self.terms, index, key=_FIRST) - 1
-        return self.terms[at][1] if at >= 0 else None
+        terms = self.terms
+        at = bisect_right(terms, index, key=_FIRST) - 1
+        return terms[at][1] if at >= 0 else None
 
     def point_before(self, index: int) -> Point | None:
         """The last place known that is not behind an entry."""
@@ -87,8 +91,7 @@ class EntryTable:
 
     def cut(self, after: int) -> None:
         """There are no entries behind `after` any more."""
-        while self.terms[-1][0] > after:
-            self.terms.pop()
+        self.terms = [run for run in self.terms if run[0] <= after]
         self.term = self.terms[-1][1]
         while self._points and self._points[-1].index > after:
             self._points.pop()
@@ -99,6 +102,6 @@ class EntryTable:
     def forget(self, first: int) -> None:
         """Entries before `first` are not asked for any more, but for the term of the last of them."""
         at = bisect_right(self.terms, first - 1, key=_FIRST) - 1
-        del self.terms[: max(at, 0)]
+        self.terms = self.terms[max(at, 0) :]
         at = bisect_right(self._points, first, key=_INDEX) - 1
         del self._points[: max(at, 0)]

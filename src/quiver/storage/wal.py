@@ -100,11 +100,14 @@ class FoundEntries(NamedTuple):
     """What a scan has found behind the snapshot.
 
     `terms` are runs: the first entry of each, and its term. The first run begins with the last entry
-    of the snapshot. `sizes` has what each entry behind it takes (`LogRecord.nbytes`).
+    of the snapshot. `sizes` has what each entry behind it takes (`LogRecord.nbytes`). If the end was
+    `torn`, the log was cut behind its last good frame. Most likely that was a write that nobody was told
+    of. It may also be damage to entries that were synced last, which nothing vouches for.
     """
 
     terms: list[tuple[int, int]]
     sizes: array[int]
+    torn: bool
 
 
 class PendingSync:
@@ -120,12 +123,12 @@ class PendingSync:
     def wait(self) -> None:
         """Return when it has ended, well or not. Any thread may call it, then `Wal.finished` is due."""
         with self._lock:
-            wait, self._wait = self._wait, None
-            if wait is not None:
+            if self._wait is not None:
                 try:
-                    wait()
+                    self._wait()
                 except StorageFailed as failure:
                     self.failure = failure
+                self._wait = None  # not if something else came in between: then it has not ended
 
 
 class _Alive:
@@ -182,6 +185,7 @@ class Wal:
         self._sync_began: float | None = None
         self._pending: PendingSync | None = None
         self._pinned: Counter[int] = Counter()  # files, by how many transfers need them
+        self._torn = False  # the end, when it was opened
         self._vouched = 0  # the last entry that a later one knows to have been synced
 
     @classmethod
@@ -221,7 +225,7 @@ class Wal:
     def scan(self) -> FoundEntries:
         """What `replay` would find, of which nothing may be applied yet: all behind the commit may go."""
         sizes = array("Q", (header.nbytes for header, _ in self._recover()))
-        return FoundEntries(list(self._table.terms), sizes)
+        return FoundEntries(list(self._table.terms), sizes, self._torn)
 
     def follow(self, confirmed: int | None) -> Iterator[LogRecord]:
         """`replay` for somebody who does not own the directory: nothing is changed.
@@ -603,7 +607,8 @@ class Wal:
         confirmed = max(self._after, self._mark.synced, tail.synced)
         if self.last_index < confirmed:
             raise self._unreadable(log, self.last_index, confirmed)
-        if not tail.clean:
+        self._torn = not tail.clean
+        if self._torn:
             log.file.truncate(log.end)
         # What we found may be in the system's memory only: the process that wrote it may have ended
         # before its sync, or that has failed. From here on it counts as kept.

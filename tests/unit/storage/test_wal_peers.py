@@ -10,7 +10,7 @@ from quiver.storage.files import Files
 from quiver.storage.frame import LogRecord
 from quiver.storage.logfile import LogFile, first_indexes, name_of
 from quiver.storage.mark import Mark
-from quiver.storage.wal import Wal
+from quiver.storage.wal import PendingSync, Wal
 from quiver.testing import MemoryFiles
 from tests.unit.storage.logs import fill, open_log, open_v2, peer_record, record, records_of
 
@@ -343,8 +343,10 @@ def test_a_torn_write_behind_a_cut_is_torn_and_no_damage():
     name = name_of(first_indexes(torn)[-1])
     content = torn.open(name).read(0, 10_000)
     torn.open(name).write(content.index(b"command 6"), [b"?"])
-    again, _ = open_v2(torn)
+    again, found = open_v2(torn)
     assert (again.last_index, records_of(again, 1)) == (5, records[:5])
+    assert found.torn
+    assert not open_v2(torn)[1].torn  # it was cut off
 
 
 # -- syncing ---------------------------------------------------------------------------------------
@@ -375,6 +377,22 @@ def test_another_thread_may_wait_for_a_sync(tmp_path):
     wal.finished(pending)
     thread.join()
     assert wal.synced_index == 2
+
+
+def test_a_wait_that_was_interrupted_has_not_ended():
+    calls = []
+
+    def interrupted_once() -> None:
+        calls.append(1)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+
+    pending = PendingSync(1, 0.0, interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        pending.wait()
+    for _ in range(2):
+        pending.wait()
+    assert len(calls) == 2
 
 
 def test_one_sync_is_under_way_at_a_time():
