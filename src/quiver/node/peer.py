@@ -35,7 +35,6 @@ from quiver.storage.frame import LogRecord
 from quiver.storage.ledger import RETENTION_MS
 
 ALONE = 1  # the number of a peer that has never had another
-TERM = 1  # it has had one election
 
 
 class ProposedRequest(Protocol):
@@ -88,7 +87,7 @@ class Peer:
             engine.replay(engine.wal.replay())
         engine.tidy()
         index = engine.core.index
-        end = RaftSnapshot(index, TERM if index else 0, Peers((ALONE,)))
+        end = RaftSnapshot(index, engine.wal.last_term, Peers((ALONE,)))
         start = Start.lone(ALONE, snapshot=end, last_index=index)
         peer = cls(engine, Raft(Settings(peer=ALONE, seed=0), start))
         if index == 0:
@@ -140,7 +139,8 @@ class Peer:
     def compacted(self, made: Snapshot) -> None:
         """A snapshot is saved, and the log before it is not needed any more."""
         self.raft.applied(made.index)
-        self.raft.compacted(RaftSnapshot(made.index, TERM, self.raft.peers))
+        term = self.engine.wal.term_of(made.index)
+        self.raft.compacted(RaftSnapshot(made.index, term, self.raft.peers))
 
     # -- for who may wait --------------------------------------------------------------------------
 

@@ -133,7 +133,8 @@ class Snapshots:
         ]
         page = self._ledger.begin(self._core.ledger.take(), self._core.now_ms)
         index, wal = self._core.index, self._wal
-        last = LastEntry(wal.term_of(index)) if wal.version > 1 else None
+        level = self._core.level
+        last = LastEntry(wal.term_of(index), level=level) if wal.version > 1 else None
         return Snapshot(self._files, index, last, plan, writes, state, page, woken)
 
     def finish(self, made: "Snapshot") -> None:

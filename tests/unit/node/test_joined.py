@@ -8,11 +8,13 @@ import pytest
 import quiver
 from quiver.batches.codec import encode_whole
 from quiver.batches.rows import make_row, pack
+from quiver.model import levels
 from quiver.model.commands import CreateTopic, Send
 from quiver.model.queries import ReadStats
 from quiver.model.topic import TopicPolicy
 from quiver.node.clock import SystemClock
-from quiver.node.engine import Engine, Proposal
+from quiver.node.engine import Proposal
+from quiver.node.peer import Peer
 from quiver.node.replica import Replica
 from quiver.storage import identity, snapshot, vote
 from quiver.storage.files import DiskFiles, Files
@@ -27,18 +29,18 @@ from tests.properties.workload import SECRET, START_MS, single_run
 TERM = 7
 
 
-def opened(files: Files, now_ms: int = START_MS) -> Engine:
-    return Engine.open(files, now_ms=now_ms, secret=SECRET, version=2)
+def opened(files: Files, now_ms: int = START_MS) -> Peer:
+    return Peer.open(files, now_ms=now_ms, secret=SECRET, version=2)
 
 
 def joined(files: Files, now_ms: int = START_MS) -> None:
     """A queue with three messages, and behind them the same send in a later term, not committed."""
-    engine = opened(files, now_ms)
-    engine.commit([Proposal(CreateTopic("t", TopicPolicy()))], now_ms=now_ms)
+    peer = opened(files, now_ms)
+    peer.commit([Proposal(CreateTopic("t", TopicPolicy()))], now_ms=now_ms)
     batch = pack([make_row(body) for body in (b"one", b"two", b"three")], now_ms)
     proposal = Proposal(Send(1, single_run(3), (1,)), batch, encode_whole(batch, None))
-    engine.commit([proposal], now_ms=now_ms)
-    engine.close()
+    peer.commit([proposal], now_ms=now_ms)
+    peer.engine.close()
     VoteFile(files).write(TERM, 1)
     Identity("c" * 32, 1, 1, "d" * 32).save(files)
     wal = Wal.open(files, after=0, version=2)
@@ -71,16 +73,19 @@ def test_a_reader_goes_no_further_than_what_is_committed(owned):
 def test_terms_go_on_and_the_snapshot_has_the_last_one():
     files = MemoryFiles()
     joined(files)
-    engine = opened(files)
-    made = engine.begin_snapshot(START_MS)
+    peer = opened(files)
+    made = peer.begin_snapshot(START_MS)
     made.save()
-    engine.snapshots.finish(made)
+    peer.engine.snapshots.finish(made)
     saved = snapshot.load(files)
     assert saved is not None
-    assert (saved.index, saved.last) == (engine.core.index, LastEntry(TERM))
+    assert (saved.index, saved.last) == (
+        peer.engine.core.index,
+        LastEntry(TERM, level=levels.FIRST),
+    )
     again = opened(files)
-    assert again.wal.term_of(saved.index) == TERM
-    assert [again.wal.last_term, again.core.index] == [TERM, saved.index]
+    assert again.engine.wal.term_of(saved.index) == TERM
+    assert [again.engine.wal.last_term, again.engine.core.index] == [TERM, saved.index]
 
 
 def test_a_backup_has_the_messages_and_not_the_vote(tmp_path):
