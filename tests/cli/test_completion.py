@@ -109,7 +109,7 @@ def test_bash_completes_with_the_script_that_is_shown(shop):
     script = """
         eval "$(quiver --show-completion)"
         COMP_WORDS=(quiver send inv); COMP_CWORD=2
-        until [ "${COMPREPLY[*]}" ]; do _quiver_completion quiver; done  # a busy machine has no name in time
+        until [ "${COMPREPLY[*]}" ]; do _quiver_completion quiver; done  # a busy machine has none in time
         printf '%s\\n' "${COMPREPLY[@]}"
     """
     done = subprocess.run(
