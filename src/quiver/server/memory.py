@@ -7,9 +7,12 @@ so do glibc's arenas, one for each of several threads.
 
 So freed memory is kept while the node has large bodies or answers, and given back when it has had none
 for a moment.
+
+Python's garbage collector is told once, before the node serves, that the modules are no garbage.
 """
 
 import ctypes
+import gc
 import os
 from pathlib import Path
 from typing import Final
@@ -33,6 +36,15 @@ def keep_freed() -> None:
     if mallopt is not None:
         mallopt(_M_MMAP_THRESHOLD, limits.ALLOCATOR_MAP_BYTES)
         mallopt(_M_TRIM_THRESHOLD, limits.ALLOCATOR_KEEP_BYTES)
+
+
+def exempt_from_gc() -> None:
+    """Have Python's search for cyclic garbage pass over all objects that there are: modules, which stay.
+
+    A full search looked at all of them again, after every few hundred requests: a sixth of their time.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def give_back() -> None:

@@ -1,4 +1,9 @@
-"""When freed memory is given back: it has grown, and nothing large is under way for a moment."""
+"""When freed memory is given back: it has grown, and nothing large is under way for a moment.
+
+And what the garbage collector is told.
+"""
+
+import gc
 
 import pytest
 
@@ -66,3 +71,12 @@ def test_what_cannot_be_given_back_is_needed(process: Process):
 
 def test_this_process_has_some():
     assert memory.resident_bytes() > 1_000_000
+
+
+def test_what_was_imported_is_not_searched_for_garbage():
+    try:
+        memory.exempt_from_gc()
+        assert not any(found is Traffic for found in gc.get_objects())
+    finally:
+        gc.unfreeze()
+    assert any(found is Traffic for found in gc.get_objects())
