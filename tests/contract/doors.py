@@ -17,9 +17,6 @@ from secrets import token_bytes
 from threading import Barrier, Thread
 from typing import Any, Protocol
 
-import uvicorn
-from uvicorn.server import ServerState
-
 from quiver import (
     AsyncConsumer,
     AsyncDelivery,
@@ -45,7 +42,7 @@ from quiver.server.context import Context
 from quiver.server.metrics import Metrics
 from quiver.server.protocol import HttpConnection
 from quiver.server.sql.questions import Questions
-from quiver.server.traffic import Traffic
+from quiver.server.traffic import ServerState, Traffic
 from quiver.storage.files import DiskFiles
 from quiver.storage.lock import DirectoryLock
 from quiver.testing import VirtualClock
@@ -222,14 +219,9 @@ class NodeThread:
         # With the protocol named, asyncio turns Nagle's delays off.
         listener = socket.socket(proto=socket.IPPROTO_TCP)
         listener.bind(("127.0.0.1", 0))
-        config = uvicorn.Config(
-            self, http=HttpConnection, ws="none", lifespan="off", log_config=None, loop="asyncio",
-            interface="asgi3",
-        )  # fmt: skip
-        config.load()
         state, traffic = ServerState(), Traffic(NodeConfig().bounds)
         self._server = await asyncio.get_running_loop().create_server(
-            lambda: HttpConnection(config, state, traffic), sock=listener
+            lambda: HttpConnection(self, state, traffic), sock=listener
         )
         self.url = f"quiver://127.0.0.1:{listener.getsockname()[1]}"
 

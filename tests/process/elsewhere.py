@@ -12,7 +12,7 @@ import signal
 import sys
 from importlib import import_module
 
-SERVER = ("httptools", "prometheus_client", "starlette", "uvicorn", "uvloop")
+SERVER = ("httptools", "prometheus_client", "starlette", "uvloop")
 UNIX = ("fcntl", "grp", "pwd", "resource", "termios", "tty")
 LIBRARIES = ("asyncio", "crc32c", "msgspec", "multiprocessing.connection", "pyarrow.compute",
              "pyarrow.parquet", "rich.console", "rich.live", "rich.progress", "rich.table", "rich.text",

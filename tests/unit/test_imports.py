@@ -31,7 +31,6 @@ HEAVY = {
     "rich",
     "starlette",
     "typer",
-    "uvicorn",
     "uvloop",
 }
 

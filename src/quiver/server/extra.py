@@ -6,7 +6,7 @@ from typing import Final
 from quiver.errors import ExtraMissing
 from quiver.storage import system
 
-PACKAGES: Final = ("httptools", "prometheus_client", "starlette", "tomli_w", "uvicorn", "uvloop")
+PACKAGES: Final = ("httptools", "prometheus_client", "starlette", "tomli_w", "uvloop")
 
 
 def demand_server() -> None:

@@ -33,8 +33,7 @@ def begin(config: LogConfig) -> None:
     handler.setFormatter(Text() if text else Json())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
     LOGGER.setLevel(config.level.upper())
-    logging.getLogger("uvicorn").setLevel(logging.ERROR)  # it warns of what we answer
-    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # and it of headers, which it quotes
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # it quotes headers in warnings
     logging.captureWarnings(True)
 
 

@@ -1,4 +1,4 @@
-"""uvicorn's HTTP protocol with bounds in time, bytes and connections.
+"""HTTP/1.1 with bounds in time, bytes and connections: bytes become exchanges, which are answered.
 
 Nothing here needs a timer of its own: a connection knows by when it must have gone on (`_deadline`),
 and the node looks at all of them now and then (`sweep`).
@@ -17,25 +17,21 @@ would take the refusal for the answer to a request that was served, and might re
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from math import inf
+from urllib.parse import unquote
 
 import httptools
-from uvicorn import Config
-from uvicorn._types import ASGI3Application
-from uvicorn.protocols.http.httptools_impl import (
-    STATUS_LINE,
-    HttpToolsProtocol,
-    RequestResponseCycle,
-)
-from uvicorn.server import ServerState
+from starlette.types import ASGIApp, Scope
 
 from quiver import limits
 from quiver.errors import InvalidRequest, Overloaded, QuiverError
+from quiver.server.exchange import STATUS_LINES, FlowControl, HttpExchange, lines_of
 from quiver.server.problems import PROBLEM, body_of
 from quiver.server.requests import UNDELIVERED, new_id
-from quiver.server.traffic import Traffic
+from quiver.server.traffic import ServerState, Traffic
 from quiver.server.upgrade import UPGRADE, Begin, Handover
 from quiver.wire.frames import PATH
 
@@ -49,51 +45,23 @@ class Doing(Enum):
     DONE = 3
 
 
-class HeadAndBody:
-    """The transport of one answer: its head is written together with the beginning of its body."""
-
-    __slots__ = ("_cycle", "_head", "_transport")
-
-    def __init__(self, cycle: RequestResponseCycle) -> None:
-        self._cycle = cycle
-        self._transport: asyncio.Transport = cycle.transport
-        self._head: bytes | None = None
-
-    def write(self, data: bytes) -> None:
-        """Write, or keep the head until there is more."""
-        if not self._cycle.response_started:  # "100 Continue"
-            self._transport.write(data)
-        elif self._head is None:
-            self._head = data
-        elif self._head:
-            head, self._head = self._head, b""
-            self._transport.write(
-                head + data if len(data) < limits.FRAME_JOINED_BYTES_MAX else head
-            )
-            if len(data) >= limits.FRAME_JOINED_BYTES_MAX:
-                self._transport.write(data)
-        else:
-            self._transport.write(data)
-
-    def close(self) -> None:
-        """Write what was kept, and close."""
-        if self._head:
-            self._transport.write(self._head)
-        self._transport.close()
-
-    def is_closing(self) -> bool:
-        """Whether nothing more is written."""
-        return self._transport.is_closing()
-
-
-class HttpConnection(HttpToolsProtocol):
+class HttpConnection(asyncio.Protocol):
     """One client's connection."""
 
-    def __init__(
-        self, config: Config, state: ServerState, traffic: Traffic, peer: str = ""
-    ) -> None:
+    def __init__(self, app: ASGIApp, state: ServerState, traffic: Traffic, peer: str = "") -> None:
         """With `peer` it is counted already, under this address."""
-        super().__init__(config, state, {})
+        self._app = app
+        self._state = state
+        self._loop = asyncio.get_running_loop()
+        self._parser = _parser(self)
+        self.transport: asyncio.Transport
+        self._flow: FlowControl
+        # The request that is read
+        self._url = b""
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._awaits_go_ahead = False
+        self._exchange: HttpExchange | None = None  # the newest
+        self._pipeline: deque[HttpExchange] = deque()  # read, while one before is answered
         self._traffic = traffic
         self._bounds = traffic.bounds
         self._peer = peer
@@ -103,7 +71,7 @@ class HttpConnection(HttpToolsProtocol):
         self._room = limits.HEAD_BYTES_MAX  # for bytes that are no body
         self._body_bytes = 0
         self._body_since = 0.0
-        self._active: RequestResponseCycle | None = None  # whose answer comes next
+        self._active: HttpExchange | None = None  # whose answer comes next
         self._refusal: bytes | None = None  # the last that we say; then nothing is read any more
         self._unsent = 0  # when the client last read of its answer, and what the traffic counts
         self._unsent_until = inf
@@ -115,33 +83,53 @@ class HttpConnection(HttpToolsProtocol):
     # -- the connection ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        self.transport = transport
+        self._flow = FlowControl(transport)
+        self._state.connections.add(self)
+        server, client = transport.get_extra_info("sockname"), transport.get_extra_info("peername")
+        self._origin: Scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "scheme": "https" if transport.get_extra_info("sslcontext") else "http",
+            "server": tuple(server[:2]) if server else None,
+            "client": tuple(client[:2]) if client else None,
+            "root_path": "",
+        }
         self.entered = True
         self._rest()
         if self._peer:
             return
-        self._peer = self.client[0] if self.client else ""
+        self._peer = client[0] if client else ""
         if self._traffic.enter(self._peer):
             self._refuse(503, Overloaded("too many connections are open; retry after a moment"))
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._state.connections.discard(self)
         self._traffic.leave(self._peer)
         self._count_unsent(0)
-        if self._active is not None:
-            complete = self._active.response_complete
-            if not complete:
-                self._active.disconnected = (
-                    True  # uvicorn tells only the newest of pipelined requests
-                )
-                self._active.message_event.set()
-            if self.flow.write_paused or not complete:
-                self._lose_answer(self._active)
-        super().connection_lost(exc)
+        active = self._active
+        if active is not None and (self._flow.write_paused or not active.response_complete):
+            self._lose_answer(active)
+        for exchange in (active, self._exchange):
+            if exchange is not None:
+                exchange.disconnected = exchange.disconnected or not exchange.response_complete
+                exchange.message_event.set()
+        self._flow.resume_writing()
+        if exc is None:
+            self.transport.close()
+        del self._parser  # which refers to us
+
+    def shutdown(self) -> None:
+        """The node is about to end: what was asked is answered, and nothing else."""
+        if self._exchange is None or self._exchange.response_complete:
+            self.transport.close()
+        else:
+            self._exchange.keep_alive = False
 
     @staticmethod
-    def _lose_answer(cycle: RequestResponseCycle) -> None:
+    def _lose_answer(exchange: HttpExchange) -> None:
         """The client is gone, and a part of its answer was not written."""
-        undelivered: Callable[[], None] = cycle.scope.get(UNDELIVERED, _nothing)  # type: ignore[assignment]
+        undelivered: Callable[[], None] = exchange.scope.get(UNDELIVERED, _nothing)
         undelivered()
 
     def sweep(self, now: float) -> None:
@@ -154,7 +142,7 @@ class HttpConnection(HttpToolsProtocol):
         if now >= self._unsent_until or self._is_read_too_slowly(unsent, now):
             self.transport.abort()
         self._count_unsent(unsent)
-        if now >= self._deadline and not self.flow.read_paused and not self.transport.is_closing():
+        if now >= self._deadline and not self._flow.read_paused and not self.transport.is_closing():
             self._cut()
 
     def _is_read_too_slowly(self, unsent: int, now: float) -> bool:
@@ -168,19 +156,19 @@ class HttpConnection(HttpToolsProtocol):
     def _cut(self) -> None:
         if self._doing is Doing.IDLE:
             self.transport.close()
-        elif self._doing is Doing.BODY and self.cycle.response_started:
+        elif self._doing is Doing.BODY and self._newest.response_started:
             self.transport.abort()
         else:
             part = "head" if self._doing is Doing.HEAD else "body"
             self._refuse(408, InvalidRequest(f"the {part} of the request took too long to arrive"))
 
     def pause_writing(self) -> None:
-        super().pause_writing()
+        self._flow.pause_writing()
         self._count_unsent(self.transport.get_write_buffer_size())
-        self._full_since, self._full_bytes = self.loop.time(), self._unsent
+        self._full_since, self._full_bytes = self._loop.time(), self._unsent
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self._flow.resume_writing()
         self._full_since = inf
         self._count_unsent(self.transport.get_write_buffer_size())
 
@@ -190,7 +178,7 @@ class HttpConnection(HttpToolsProtocol):
         if self._offered is not None:  # it is not known yet which protocol this is
             self._ahead += data
             if len(self._ahead) >= limits.HEAD_BYTES_MAX:
-                self.flow.pause_reading()
+                self._flow.pause_reading()
             return
         while data and self._refusal is None and not self.transport.is_closing():
             if self._doing is Doing.IDLE:
@@ -209,7 +197,7 @@ class HttpConnection(HttpToolsProtocol):
 
     def _parse(self, data: bytes) -> None:
         try:
-            self.parser.feed_data(data)
+            self._parser.feed_data(data)
         except httptools.HttpParserUpgrade as offer:
             rest = data[offer.args[0] :]
             if self._may_hand_over():
@@ -221,31 +209,26 @@ class HttpConnection(HttpToolsProtocol):
 
     def _may_hand_over(self) -> bool:
         """Whether the offer is of frames, so that what comes behind it is no HTTP; see `Handover`."""
-        path, _, _ = self.url.partition(b"?")
-        asked = path == PATH.encode() and self.parser.get_method() == b"GET"
+        path, _, _ = self._url.partition(b"?")
+        asked = path == PATH.encode() and self._parser.get_method() == b"GET"
         body = self._header(b"content-length") not in (b"", b"0") or self._header(
             b"transfer-encoding"
         )
         return asked and not body and b"quiver/" in self._header(b"upgrade").lower()
 
     def _header(self, name: bytes) -> bytes:
-        return b",".join(value for key, value in self.headers if key == name)
+        return b",".join(value for key, value in self._headers if key == name)
 
     def _hand_over(self, protocol: str, begin: Begin) -> None:
         """The connection speaks another protocol from now on, and is no concern of ours any more."""
-        cycle = self.cycle
-        if cycle.disconnected or self.transport.is_closing():
+        exchange = self._newest
+        if exchange.disconnected or self.transport.is_closing():
             return
-        headers = [
-            *self.server_state.default_headers, (b"upgrade", protocol.encode()),
-            (b"connection", b"Upgrade"),
-        ]  # fmt: skip
-        head = b"".join(b"%b: %b\r\n" % header for header in headers)
-        self.transport.write(STATUS_LINE[101] + head + b"\r\n")
-        cycle.response_started = cycle.response_complete = True
-        self.server_state.total_requests += 1
+        said = lines_of([(b"upgrade", protocol.encode()), (b"connection", b"Upgrade")])
+        self.transport.write(STATUS_LINES[101] + self._state.common + said + b"\r\n")
+        exchange.response_started = exchange.response_complete = True
         self._count_unsent(0)
-        self.connections.discard(self)
+        self._state.connections.discard(self)
         begin(self.transport, self._ahead)
 
     def _parse_without_offer(self, rest: bytes) -> None:
@@ -253,55 +236,75 @@ class HttpConnection(HttpToolsProtocol):
 
         The parser would not read the body of such a request.
         """
-        method = self.parser.get_method()
-        headers = [header for header in self.headers if header[0] != b"upgrade"]
-        head = b"".join(b"%b: %b\r\n" % header for header in headers)
-        self.parser = httptools.HttpRequestParser(self)
-        self._parse(b"%b %b HTTP/1.1\r\n%b\r\n" % (method, self.url, head) + rest)
+        method = self._parser.get_method()
+        head = lines_of([header for header in self._headers if header[0] != b"upgrade"])
+        self._parser = httptools.HttpRequestParser(self)
+        self._parse(b"%b %b HTTP/1.1\r\n%b\r\n" % (method, self._url, head) + rest)
+
+    # The parser calls these.
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self._url = b""
+        self._headers = []
+        self._awaits_go_ahead = False
         if self._doing is not Doing.HEAD:
             self._begin()
 
+    def on_url(self, url: bytes) -> None:
+        self._url += url
+
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._doing is not Doing.BODY:  # trailers are passed over
-            super().on_header(name, value)
+        if self._doing is Doing.BODY:  # trailers are passed over
+            return
+        name = name.lower()
+        if name == b"expect" and value.lower() == b"100-continue":
+            self._awaits_go_ahead = True
+        self._headers.append((name, value))
 
     def on_headers_complete(self) -> None:
-        if len(self.pipeline) >= limits.PIPELINED_REQUESTS_MAX:
+        if len(self._pipeline) >= limits.PIPELINED_REQUESTS_MAX:
             self._refuse(429, Overloaded("wait for answers before you send more requests"))
             raise Refused
-        if self.parser.get_method() == b"CONNECT":
+        method = self._parser.get_method()
+        if method == b"CONNECT":
             raise Refused
-        if self.parser.should_upgrade():
+        if self._parser.should_upgrade():
             return  # it comes again, without the offer
+        version = self._parser.get_http_version()
+        exchange = HttpExchange(
+            self._scope(method, version), self.transport, self._flow, self._state, self._answered,
+            keep_alive=version != "1.0" and self._parser.should_keep_alive(),
+            awaits_go_ahead=self._awaits_go_ahead,
+        )  # fmt: skip
         if self._offered is not None:
-            self.scope[UPGRADE] = Handover(  # type: ignore[typeddict-unknown-key]
-                self._offered, self._traffic, self.server_state, self._peer, self._hand_over
+            exchange.scope[UPGRADE] = Handover(
+                self._offered, self._traffic, self._state, self._peer, self._hand_over
             )
-        super().on_headers_complete()
-        if self.parser.get_method() != b"HEAD":  # whose answer has no body to wait for
-            self.cycle.transport = HeadAndBody(self.cycle)  # type: ignore[assignment]  # all it uses
-        if self._offered is not None:  # else it ends with the answer
-            self.cycle.keep_alive = False
+            exchange.keep_alive = False  # unless it is handed over
+        before, self._exchange = self._exchange, exchange
+        if before is None or before.response_complete:
+            self._start(exchange)
+        else:
+            self._flow.pause_reading()
+            self._pipeline.append(exchange)
         self._doing = Doing.BODY
         self._room = limits.HEAD_BYTES_MAX
         self._body_bytes = 0
-        self._body_since = self.loop.time()
+        self._body_since = self._loop.time()
         self._await_body(self._body_since)
 
     def on_body(self, body: bytes) -> None:
         self._room = limits.HEAD_BYTES_MAX
-        if self.cycle.response_complete:
+        exchange = self._newest
+        if exchange.response_complete:
             return
-        self.cycle.body += body
-        self.cycle.message_event.set()
-        if len(self.cycle.body) >= limits.BODY_AHEAD_BYTES:
-            self.flow.pause_reading()
+        exchange.body += body
+        exchange.message_event.set()
+        if len(exchange.body) >= limits.BODY_AHEAD_BYTES:
+            self._flow.pause_reading()
         self._body_bytes += len(body)
         granted = self._body_since + self._body_bytes / limits.BODY_BYTES_PER_SECOND_MIN
-        self._await_body(min(granted, self.loop.time()))
+        self._await_body(min(granted, self._loop.time()))
 
     def _await_body(self, since: float) -> None:
         """More of the body must come, and all of it must have come in time."""
@@ -310,44 +313,68 @@ class HttpConnection(HttpToolsProtocol):
         )
 
     def on_message_complete(self) -> None:
-        if self.parser.should_upgrade():
+        if self._parser.should_upgrade():
             return
-        super().on_message_complete()
         self._doing = Doing.DONE
         self._deadline = inf
-        if self.cycle.response_complete:
+        exchange = self._newest
+        if exchange.response_complete:
             self._rest()
+            return
+        exchange.more_body = False
+        exchange.message_event.set()
+
+    @property
+    def _newest(self) -> HttpExchange:
+        """The exchange whose request was begun last."""
+        assert self._exchange is not None
+        return self._exchange
+
+    def _scope(self, method: bytes, version: str) -> Scope:
+        url = httptools.parse_url(self._url)
+        path = url.path.decode("ascii")
+        return {
+            **self._origin,
+            "http_version": version,
+            "method": method.decode("ascii"),
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+            "headers": self._headers,
+        }
 
     def _begin(self) -> None:
         self._doing = Doing.HEAD
         self._room = limits.HEAD_BYTES_MAX
-        self._deadline = self.loop.time() + self._bounds.head_seconds
+        self._deadline = self._loop.time() + self._bounds.head_seconds
 
     def _rest(self) -> None:
         self._doing = Doing.IDLE
-        self._deadline = self.loop.time() + self._bounds.idle_seconds
+        self._deadline = self._loop.time() + self._bounds.idle_seconds
 
     # -- answering ---------------------------------------------------------------------------------
 
-    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._active = cycle
-        super()._start_asgi_task(cycle, app)
+    def _start(self, exchange: HttpExchange) -> None:
+        self._active = exchange
+        task = self._loop.create_task(exchange.run(self._app))
+        self._state.tasks.add(task)
+        task.add_done_callback(self._state.tasks.discard)
 
-    def on_response_complete(self) -> None:
-        self.server_state.total_requests += 1
+    def _answered(self) -> None:
+        """The answer that was due is written."""
         if self.transport.is_closing():
             if self._active is not None and self._active.keep_alive:  # we have not closed it
                 self._lose_answer(self._active)
             return
-        self.flow.resume_reading()
-        if self.pipeline:
-            self._start_asgi_task(*self.pipeline.pop())
+        self._flow.resume_reading()
+        if self._pipeline:
+            self._start(self._pipeline.popleft())
         elif self._refusal is not None:
             self._end(self._refusal)
         elif self._doing is Doing.DONE:
             self._rest()
         elif self._doing is Doing.BODY:  # nobody wants the rest of it
-            self._deadline = self.loop.time() + limits.LINGER_SECONDS_MAX
+            self._deadline = self._loop.time() + limits.LINGER_SECONDS_MAX
 
     def _refuse(self, status: int, error: QuiverError) -> None:
         """Answer by ourselves as soon as all requests before have their answers, and close.
@@ -360,9 +387,9 @@ class HttpConnection(HttpToolsProtocol):
         self._deadline = inf
         due = self._active is not None and not self._active.response_complete
         if self._doing is Doing.BODY:  # of the newest request, which gets no other answer
-            if self.pipeline:
-                self.pipeline.popleft()
-            elif self.cycle.response_started:
+            if self._pipeline:
+                self._pipeline.pop()
+            elif self._newest.response_started:
                 self._refusal = b""  # it has one
             else:
                 due = False
@@ -372,18 +399,23 @@ class HttpConnection(HttpToolsProtocol):
     def _problem(self, status: int, error: QuiverError) -> bytes:
         body = body_of(error, status)
         headers = [
-            *self.server_state.default_headers,
             (b"x-request-id", new_id().encode()),
             (b"content-type", PROBLEM.encode()),
             (b"content-length", str(len(body)).encode()),
             (b"connection", b"close"),
         ]
-        head = b"".join(b"%b: %b\r\n" % header for header in headers)
-        return STATUS_LINE[status] + head + b"\r\n" + body
+        return STATUS_LINES[status] + self._state.common + lines_of(headers) + b"\r\n" + body
 
     def _end(self, last: bytes) -> None:
         self.transport.write(last)
         self.transport.close()
+
+
+def _parser(connection: HttpConnection) -> httptools.HttpRequestParser:
+    parser = httptools.HttpRequestParser(connection)
+    # What comes behind a request that ends the connection does not cost it its answer.
+    parser.set_dangerous_leniencies(lenient_data_after_close=True)
+    return parser
 
 
 def _nothing() -> None:

@@ -23,9 +23,7 @@ from functools import partial
 from typing import Any, Final
 
 import msgspec
-import uvicorn
 import uvloop
-from uvicorn.server import ServerState
 
 from quiver import __version__, limits
 from quiver.client.aio import AsyncQueue
@@ -46,12 +44,13 @@ from quiver.server.app import make_app
 from quiver.server.auth import ACCESS_FILE, Certificate, Guard, Tls, Watch
 from quiver.server.config import NodeBounds, NodeConfig
 from quiver.server.context import Context
+from quiver.server.exchange import lines_of
 from quiver.server.metrics import Metrics
 from quiver.server.protocol import HttpConnection
 from quiver.server.requests import ALWAYS
 from quiver.server.sql.questions import Questions
 from quiver.server.tls_listener import TlsListener
-from quiver.server.traffic import Traffic
+from quiver.server.traffic import ServerState, Traffic
 from quiver.server.wire.connection import WireConnection
 
 FAILED: Final = 1
@@ -145,15 +144,10 @@ class Node:
     ) -> asyncio.Server | TlsListener:
         context = Context(queue, self._config, self._guard, self._metrics, self._questions)
         app = make_app(context, self._traffic, self._check)
-        config = uvicorn.Config(
-            app, http=HttpConnection, ws="none", lifespan="off", log_config=None,
-            access_log=False, proxy_headers=False, interface="asgi3",
-        )  # fmt: skip
-        config.load()
         self._date()
 
         def enter(peer: str = "") -> HttpConnection:
-            return HttpConnection(config, self._state, self._traffic, peer)
+            return HttpConnection(app, self._state, self._traffic, peer)
 
         server: asyncio.Server | TlsListener
         if self._tls is None:
@@ -194,7 +188,7 @@ class Node:
             self._failed(self._shard.failure)
         now = asyncio.get_running_loop().time()
         for connection in list(self._state.connections):
-            connection.sweep(now)  # type: ignore[union-attr]  # they are all ours
+            connection.sweep(now)
 
     async def _give_memory_back(self) -> None:
         if self._slack.is_due(asyncio.get_running_loop().time()):
@@ -209,7 +203,7 @@ class Node:
 
     def _date(self) -> None:
         date = (b"date", formatdate(usegmt=True).encode())
-        self._state.default_headers = [date, *ALWAYS]
+        self._state.common = lines_of([date, *ALWAYS])
 
     async def _check(self) -> None:
         """Whether requests can be served; raises why not."""

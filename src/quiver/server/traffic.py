@@ -1,12 +1,23 @@
-"""How many connections there are and how many bytes they keep in memory, and whether more may come."""
+"""The connections that there are, how many bytes they keep in memory, and whether more may come."""
 
+import asyncio
 from collections import Counter
-from typing import Final, Self
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
 
 from starlette.requests import Request
 
 from quiver.errors import Overloaded
 from quiver.server.config import NodeBounds
+
+
+@dataclass(slots=True)
+class ServerState:
+    """What a node serves just now."""
+
+    connections: set[Any] = field(default_factory=set)  # of HTTP and of frames
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)  # of requests over HTTP
+    common: bytes = b""  # the lines that the head of every answer has
 
 
 class Traffic:

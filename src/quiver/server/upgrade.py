@@ -10,9 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from uvicorn.server import ServerState
-
-from quiver.server.traffic import Traffic
+from quiver.server.traffic import ServerState, Traffic
 
 UPGRADE: Final = "quiver.upgrade"  # where the scope has it
 

@@ -18,8 +18,6 @@ from math import inf
 from time import perf_counter
 from typing import Any
 
-from uvicorn.server import ServerState
-
 from quiver import __version__, limits
 from quiver.batches.codec import BytesLike
 from quiver.errors import (
@@ -32,7 +30,7 @@ from quiver.errors import (
 from quiver.server import logs
 from quiver.server.auth import Standing
 from quiver.server.config import NodeBounds
-from quiver.server.traffic import HeldBytes, Traffic
+from quiver.server.traffic import HeldBytes, ServerState, Traffic
 from quiver.server.wire.calls import Packed, WireCall, WireReply
 from quiver.server.wire.executor import BOUNDS
 from quiver.server.wire.service import WireService
@@ -53,7 +51,7 @@ class WireConnection(asyncio.BufferedProtocol):
         self._standing = standing
         self._traffic = traffic
         self._bounds: NodeBounds = traffic.bounds
-        self._connections: set[Any] = state.connections  # uvicorn names the types of its own
+        self._connections = state.connections
         self._peer = peer
         self._zstd = zstd
         self._loop = asyncio.get_running_loop()
