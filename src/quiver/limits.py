@@ -176,6 +176,7 @@ ALLOCATOR_KEEP_BYTES: Final = 64 * MIB  # of smaller ones, so much is kept for t
 ALLOCATOR_QUIET_SECONDS: Final = (
     5.0  # without more than that in flight; then all that is free goes back
 )
+GC_NEW_OBJECTS: Final = 5_000  # before the garbage collector looks: more than requests keep
 REQUEST_ID_CHARS_MAX: Final = 128  # of a client's own X-Request-Id; longer ones are replaced
 
 # -- the native door -------------------------------------------------------------------------------

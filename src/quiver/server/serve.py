@@ -69,7 +69,7 @@ def serve(config: NodeConfig, *, accept_clock: bool = False) -> int:
     sys.setswitchinterval(SWITCH_SECONDS)
     logs.begin(config.log)
     memory.keep_freed()
-    memory.exempt_from_gc()
+    memory.restrain_gc()
     return uvloop.run(Node(config, guard, tls, accept_clock=accept_clock).run())
 
 
