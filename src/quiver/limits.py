@@ -325,6 +325,8 @@ CREDENTIALS_MAX: Final = 16  # of a principal, tokens and keys each: more than a
 AUTHORIZATION_BYTES_MAX: Final = 4 * KIB  # of that header; a signature has some hundred
 CLOCK_SKEW_SECONDS_MAX: Final = 15 * 60  # between a signature's time and ours, as AWS has it
 SIGNING_KEYS_CACHED: Final = 1_024  # derived keys: one for each key, day and region
+SIGNING_MOMENTS_CACHED: Final = 64  # times of signatures, which are whole seconds
+SIGNING_TERMS_CACHED: Final = 512  # Authorization headers but for the signature: 2 MiB at most
 RIGHTS_KNOWN_MAX: Final = 1_000  # of one connection, that need not be looked up again
 REFUSALS_LOG_SECONDS: Final = 10  # refused credentials are counted and logged once in so long
 

@@ -200,7 +200,7 @@ class Guard:
             return Signed(self, scope, None, None)
         with self._refusals:
             claim = sigv4.claim(scope, self._wall_clock())
-            credential = roll.keys.get(claim.key_id)
+            credential = roll.keys.get(claim.terms.key_id)
             if credential is None:
                 raise Unauthenticated("nobody here has this access key", sigv4.UNKNOWN_KEY)
             return Signed(self, scope, claim, self._current(credential, "access key"))
@@ -286,7 +286,7 @@ class Standing:
         self._may.add((verb, topic))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Signed:
     """A request whose signature looks possible; the body decides."""
 
