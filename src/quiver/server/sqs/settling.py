@@ -1,14 +1,15 @@
 """Actions that delete messages or change how long they are hidden."""
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable
 
-from quiver.client.steps import done
-from quiver.client.tasks import run
-from quiver.errors import ReceiptError, ReceiptExpired
-from quiver.model.commands import Held, Settle
+from quiver.client import arguments
+from quiver.client.tasks import finished, run
+from quiver.errors import ReceiptError
+from quiver.model.commands import Action, Held, Settle
 from quiver.model.queries import FindHolding, Holding
+from quiver.model.ranges import Range, merge
+from quiver.model.replies import Settled
 from quiver.node.placing import TopicHandle
 from quiver.node.receipts import Receipt, unseal, verify
 from quiver.server.sqs import shapes
@@ -67,7 +68,8 @@ async def _delete(
     for text in receipts:
         call.service.attempts.touched(text)
     refused: dict[str, Fault] = {}
-    late = [(text, receipts[text]) for text in await _settle(call, "ack", list(receipts))]
+    gone = await _settle(call, "ack", receipts.values())
+    late = [(text, receipt) for text, receipt in receipts.items() if receipt in gone]
     if call.service.look(handle).fifo:
         for text, receipt in late:
             if (await _holding(call, receipt)).pending:  # else it was deleted before
@@ -81,14 +83,31 @@ async def _delete(
     return refused
 
 
-async def _settle(call: SqsCall, action: Any, texts: list[str], **options: Any) -> Sequence[str]:
-    """Settle by handles; those that have expired."""
-    handles = {unseal(text, call.service.secret): text for text in texts}
-    try:
-        await run(call.service.flows.settle(action, list(handles), **options))
-    except ReceiptExpired as expired:
-        return [handles[receipt] for receipt in expired.refused]
-    return ()
+async def _settle(
+    call: SqsCall, action: Action, receipts: Iterable[Receipt], *,
+    delay_ms: int | None = None, lease_ms: int = 0,
+) -> set[Receipt]:  # fmt: skip
+    """Settle receipts that are verified, one entry for each topic and group; those that have expired."""
+    owners: dict[tuple[int, int], dict[tuple[int, int], list[Range]]] = {}
+    for receipt in receipts:
+        ranges = owners.setdefault((receipt.topic, receipt.group), {})
+        lease = receipt.partition, receipt.epoch
+        ranges.setdefault(lease, []).append((receipt.offset, receipt.offset + 1))
+    refused: set[Receipt] = set()
+    for (topic, group), ranges in owners.items():
+        command = Settle(topic, group, action, _held(ranges), delay_ms, lease_ms)
+        for held in (await _propose(call, command)).refused:
+            for start, end in held.ranges:
+                refused |= {
+                    Receipt(topic, group, held.partition, at, held.epoch)
+                    for at in range(start, end)
+                }
+    return refused
+
+
+def _held(ranges: dict[tuple[int, int], list[Range]]) -> tuple[Held, ...]:
+    """Ranges by partition and epoch, as a command has them."""
+    return tuple([Held(*lease, tuple(merge(found))) for lease, found in ranges.items()])
 
 
 async def _holding(call: SqsCall, receipt: Receipt) -> Holding:
@@ -143,9 +162,9 @@ async def _change(
         )
     call.service.attempts.touched(text)
     if seconds:
-        refused = await _settle(call, "extend", [text], lease=seconds)
+        refused = await _settle(call, "extend", [receipt], lease_ms=arguments.lease_ms(seconds))
     else:
-        refused = await _settle(call, "nack", [text], delay=0)
+        refused = await _settle(call, "nack", [receipt], delay_ms=0)
     if refused:
         await _change_late(call, handle, text, receipt, seconds)
 
@@ -175,7 +194,10 @@ async def _change_late(
     await _propose(call, command)
 
 
-async def _propose(call: SqsCall, command: Settle) -> None:
-    """Settle what nobody has proven to hold; what the core refuses does not matter."""
+async def _propose(call: SqsCall, command: Settle) -> Settled:
+    """Settle what is known to be held: nobody asks for the tags of leases here."""
     flows = call.service.flows
-    await run(done(flows.broker.propose(command, sync=flows.durability == "disk")))
+    ticket = flows.broker.propose(command, sync=flows.durability == "disk")
+    await finished(ticket)
+    found: Settled = ticket.get()
+    return found
