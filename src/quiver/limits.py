@@ -167,7 +167,7 @@ SQL_ANSWER_BYTES_MAX: Final = 64 * MIB  # of a table that a node answers a quest
 SQL_SECONDS_MAX: Final = 30.0  # for a question, or for a condition on one page; then it is ended
 READY_SECONDS_MAX: Final = 2.0  # a queue that is ready answers a question in this time
 HOSTS_REMEMBERED_MAX: Final = (
-    64  # names in Host headers, of which it is known whether they are addresses
+    64  # Host headers of which it is known that they name the node, or that they are addresses
 )
 ALLOCATOR_MAP_BYTES: Final = (
     32 * MIB

@@ -45,12 +45,13 @@ def carried(headers: Any) -> Any:
 
 def current() -> dict[str, str]:
     """The current trace as headers; empty if there is none."""
-    from opentelemetry import context  # noqa: PLC0415  # see above
+    context: Any = sys.modules["opentelemetry.context"]  # what is LOADED has loaded it
+    if not context.get_current():  # an empty one has no span
+        return {}
     from opentelemetry.trace.propagation import tracecontext  # noqa: PLC0415
 
     carrier: dict[str, str] = {}
-    if context.get_current():  # an empty one has no span
-        tracecontext.TraceContextTextMapPropagator().inject(carrier)
+    tracecontext.TraceContextTextMapPropagator().inject(carrier)
     return carrier
 
 

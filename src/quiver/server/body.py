@@ -35,18 +35,24 @@ async def read_packed(request: Request, limit: int) -> bytes:
     held = HeldBytes.by(request)
     if announced(request) > limit:
         raise too_large(limit)
-    body, more = bytearray(), True
-    while more:
+    body: bytes | bytearray = b""
+    while True:
         message = await request.receive()
         if message["type"] == "http.disconnect":
             raise ClientDisconnect
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
+        piece: bytes = message.get("body", b"")
+        if not body:
+            body = piece  # most come as one
+        elif isinstance(body, bytes):
+            body = bytearray(body) + piece
+        else:
+            body += piece
         if len(body) > limit:
             raise too_large(limit)
         if len(body) > limits.BODY_FREE_BYTES:
             held.add(len(body) - held.nbytes)  # what is there, not what was announced
-    return bytes(body)
+        if not message.get("more_body", False):
+            return bytes(body)
 
 
 async def unpacked(request: Request, body: bytes, limit: int) -> bytes:

@@ -16,7 +16,7 @@ from heapq import nlargest
 from itertools import accumulate
 from typing import Any, Final, Literal
 
-from opentelemetry import trace
+from opentelemetry import context, trace
 from prometheus_client import ProcessCollector, generate_latest
 from prometheus_client.metrics_core import (
     CounterMetricFamily,
@@ -189,10 +189,11 @@ class Metrics:
 
     def request(self, door: str, operation: str, code: str, seconds: float) -> None:
         """A request was answered: `code` is "ok" or an error's code."""
-        span = trace.get_current_span()
-        if span.is_recording():
-            span.update_name(f"{door} {operation}")
-            span.set_attribute("quiver.code", code)
+        if context.get_current():  # an empty one has no span
+            span = trace.get_current_span()
+            if span.is_recording():
+                span.update_name(f"{door} {operation}")
+                span.set_attribute("quiver.code", code)
         self.requests(door, operation, code, (seconds,))
 
     def requests(self, door: str, operation: str, code: str, seconds: Sequence[float]) -> None:

@@ -13,7 +13,6 @@ import logging
 import re
 import time
 from collections.abc import Callable, Coroutine
-from functools import lru_cache
 from random import getrandbits
 from typing import Any, Final, TypeVar
 
@@ -46,7 +45,8 @@ FOR_BROWSERS: Final[tuple[tuple[bytes, bytes], ...]] = (  # a door may say somet
     (b"cache-control", b"no-store"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 )
-REQUEST_ID: Final = "quiver.request_id"  # where the scope has it
+HEADERS: Final = "quiver.headers"  # where the scope has the request's by their names, see `header`
+REQUEST_ID: Final = "quiver.request_id"  # and the request's id
 UNDELIVERED: Final = "quiver.undelivered"  # what to do if the answer cannot be written
 DOOR: Final = "quiver.door"  # and the name of the door that it came to, for those who count
 AMAZON_ID: Final = b"x-amzn-requestid"  # as SDKs read it
@@ -83,18 +83,19 @@ class RequestMiddleware:
         self._doors = doors
         self._metrics = metrics
         self._hosts = frozenset(host.lower() for host in hosts) | {"localhost"}
+        self._known: set[bytes] = set()  # Host headers that name this node
         self._traffic = traffic
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
-        assert scope["type"] == "http", "there are no others: uvicorn runs without websockets"
         started = time.perf_counter()
-        given = header(scope, b"x-request-id")
+        headers = scope[HEADERS] = dict(reversed(scope["headers"]))
+        given = headers.get(b"x-request-id")
         request_id = given.decode() if given and ID.fullmatch(given) else new_id()
         held = HeldBytes(self._traffic)
         scope.update({"app": self, REQUEST_ID: request_id, DOOR: "node", HeldBytes.KEY: held})
         status = nbytes = 0
-        held_back = header(scope, b"expect") is not None  # the body, until it is asked for
+        held_back = b"expect" in headers  # the body, until it is asked for
 
         async def ask() -> Message:
             nonlocal nbytes, held_back
@@ -112,9 +113,10 @@ class RequestMiddleware:
                 message["headers"] = _completed(message.get("headers", ()), scope)
                 if held_back:  # and will not come: the next request could not be told from it
                     message["headers"].append((b"connection", b"close"))
-            size = len(message.get("body", b""))
-            nbytes += size
-            self._metrics.answered(scope[DOOR], size)
+            else:
+                size = len(message.get("body", b""))
+                nbytes += size
+                self._metrics.answered(scope[DOOR], size)
             await send(message)
 
         try:
@@ -125,7 +127,7 @@ class RequestMiddleware:
         except Exception as error:  # doors count what they answer themselves
             seconds = time.perf_counter() - started
             self._metrics.request("node", "refuse", _code_of(error), seconds)
-            if status:  # too late for another answer; uvicorn closes the connection
+            if status:  # too late for another answer; the connection is closed
                 raise
             await _answer_to(error, scope[REQUEST_ID])(scope, receive, answer)
         finally:
@@ -143,25 +145,36 @@ class RequestMiddleware:
 
     def _demand_known_host(self, scope: Scope) -> None:
         host = _host(scope)
-        if host is not None and not self._knows(host.decode("latin-1")):
+        if host is not None and host not in self._known:
+            self._learn(host)
+        headers = scope[HEADERS]
+        site = headers.get(b"sec-fetch-site")
+        if site is not None and site not in OWN_SITES:
+            raise OtherSite("a page of another site may not use this node")
+        origin = headers.get(b"origin")
+        if origin is not None and origin.partition(b"://")[2] != host:
+            raise OtherSite(f"a page of {origin.decode('latin-1')[:80]!r} may not use this node")
+
+    def _learn(self, host: bytes) -> None:
+        """Refuse what is no name of this node; remember what is one."""
+        if not HOST.fullmatch(host):
+            raise BadHost(
+                f"Host: {host.decode('latin-1')[:80]!r} is not a name or an address, with or without "
+                "a port"
+            )
+        name = re.sub(r":\d*$", "", host.decode("latin-1")).lower()
+        if name not in self._hosts and not _is_address(name):
             raise UnknownHost(
                 f"{host.decode('latin-1')[:80]!r} is not a name of this node; whoever runs it can "
                 "add it to `hosts` in the configuration"
             )
-        site = header(scope, b"sec-fetch-site")
-        if site is not None and site not in OWN_SITES:
-            raise OtherSite("a page of another site may not use this node")
-        origin = header(scope, b"origin")
-        if origin is not None and origin.partition(b"://")[2] != host:
-            raise OtherSite(f"a page of {origin.decode('latin-1')[:80]!r} may not use this node")
-
-    def _knows(self, host: str) -> bool:
-        name = _without_port(host)
-        return name in self._hosts or _is_address(name)
+        if len(self._known) >= limits.HOSTS_REMEMBERED_MAX:
+            self._known.clear()
+        self._known.add(host)
 
 
 def _host(scope: Scope) -> bytes | None:
-    """The Host header, checked as RFC 9112, section 3.2, demands. HTTP/1.0 may leave it out.
+    """The Host header: one, as RFC 9112, section 3.2, demands. HTTP/1.0 may leave it out.
 
     With two of them, a proxy and the node could each go by another one.
     """
@@ -172,20 +185,9 @@ def _host(scope: Scope) -> bytes | None:
         if scope["http_version"] != "1.0":
             raise BadHost("the request has no Host header; HTTP/1.1 needs one")
         return None
-    if not HOST.fullmatch(hosts[0]):
-        raise BadHost(
-            f"Host: {hosts[0].decode('latin-1')[:80]!r} is not a name or an address, with or without "
-            "a port"
-        )
     return hosts[0]
 
 
-@lru_cache(limits.HOSTS_REMEMBERED_MAX)
-def _without_port(host: str) -> str:
-    return re.sub(r":\d*$", "", host).lower()
-
-
-@lru_cache(limits.HOSTS_REMEMBERED_MAX)
 def _is_address(name: str) -> bool:
     try:
         return bool(ipaddress.ip_address(name.strip("[]")))
@@ -217,12 +219,9 @@ def _answer_to(error: Exception, request_id: str) -> Response:
 
 
 def header(scope: Scope, name: bytes) -> bytes | None:
-    """The value of a request's header."""
-    for key, value in scope["headers"]:
-        if key == name:
-            found: bytes = value
-            return found
-    return None
+    """The value of a request's header; of several, the first one's."""
+    found: bytes | None = scope[HEADERS].get(name)
+    return found
 
 
 def by_browser(scope: Scope) -> bool:
@@ -242,16 +241,12 @@ def _completed(headers: Any, scope: Scope) -> list[tuple[bytes, bytes]]:
     An SDK gets what an SDK reads: parsing the rest took boto3 a thirtieth of a send, and no page can
     make a browser post with `X-Amz-Target`.
     """
-    said = list(headers)
-    names = {name.lower() for name, _ in said}
-    for_sdk = (
-        AMAZON_ID in names
-        and scope["method"] == "POST"
-        and header(scope, b"x-amz-target") is not None
-    )
+    said, asked = list(headers), scope[HEADERS]
+    names = [name for name, _ in said]
+    for_sdk = AMAZON_ID in names and scope["method"] == "POST" and b"x-amz-target" in asked
     if not for_sdk:
         said += [pair for pair in FOR_BROWSERS if pair[0] not in names]
-    if not for_sdk or header(scope, b"x-request-id") is not None:
+    if not for_sdk or b"x-request-id" in asked:
         said.append((b"x-request-id", scope[REQUEST_ID].encode()))
     return said
 

@@ -11,6 +11,7 @@ from opentelemetry import trace
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from quiver.server.requests import HEADERS
 from quiver.tracing import PARENT, STATE, continued
 
 _CARRIED: Final = (PARENT.encode(), STATE.encode())
@@ -27,7 +28,7 @@ class Traced:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve; without a trace and an SDK that costs one look at the headers."""
-        if scope["type"] != "http":
+        if not self._recorded and scope[HEADERS].keys().isdisjoint(_CARRIED):
             await self._app(scope, receive, send)
             return
         carried = {
@@ -35,9 +36,6 @@ class Traced:
             for name, value in scope["headers"]
             if name in _CARRIED
         }
-        if not carried and not self._recorded:
-            await self._app(scope, receive, send)
-            return
         with self._tracer.start_as_current_span(
             scope["method"],
             context=continued(carried),

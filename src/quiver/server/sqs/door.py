@@ -6,12 +6,11 @@ answers too, so nothing but a bug of ours leaves here as an exception.
 """
 
 import asyncio
-import re
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from random import getrandbits
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -21,7 +20,7 @@ from quiver import limits
 from quiver.errors import QuiverError, StorageFailed
 from quiver.server.body import read_packed, unpacked
 from quiver.server.context import Context
-from quiver.server.requests import AMAZON_ID, DOOR, REQUEST_ID, by_browser, header
+from quiver.server.requests import AMAZON_ID, DOOR, HEADERS, REQUEST_ID, by_browser, header
 from quiver.server.sqs import faults, manage, moves, query, receiving, sending, settling
 from quiver.server.sqs.faults import Fault
 from quiver.server.sqs.service import SqsCall, SqsService
@@ -31,12 +30,10 @@ TARGET: Final = b"AmazonSQS."
 JSON: Final = b"application/x-amz-json-1.0"
 XML: Final = b"text/xml"
 PLAIN_JSON: Final = b"application/json"
-SCOPE: Final = re.compile(rb"Credential=[^/,&]+?(?:/|%2F)\d{8}(?:/|%2F)([a-z0-9-]{1,40})(?:/|%2F)")
 UNKNOWN: Final = b"<UnknownOperationException/>\n"
 NOT_ON_QUEUES: Final = ("CreateQueue", "ListQueues")  # which have no queue to be called at
 READING: Final = ("Get", "List")  # how actions begin that change nothing
 
-T = TypeVar("T")
 Action = Callable[[SqsCall, Any], Awaitable[Output | None]]
 
 ACTIONS: Final[dict[str, Action]] = {
@@ -64,6 +61,7 @@ ACTIONS: Final[dict[str, Action]] = {
     "TagQueue": manage.tag_queue,
     "UntagQueue": manage.untag_queue,
 }
+TARGETS: Final = {TARGET + name.encode(): name for name in ACTIONS}
 _DECODERS: Final = {name: msgspec.json.Decoder(shape) for name, shape in INPUTS.items()}
 _encoder: Final = msgspec.json.Encoder()
 
@@ -93,7 +91,7 @@ class Door:
         started = time.perf_counter()
         scope[DOOR] = "sqs"
         request_id = _request_id()
-        if header(scope, b"x-request-id") is None:  # the log has the id that the client knows
+        if b"x-request-id" not in scope[HEADERS]:  # the log has the id that the client knows
             scope[REQUEST_ID] = request_id
         exchange = Exchange(self._service, Request(scope, receive), request_id)
         try:
@@ -101,7 +99,10 @@ class Door:
             packed = await read_packed(exchange.request, self._body_max)
             principal = claim.by(packed)
             body = await unpacked(exchange.request, packed, self._body_max)
-            await _apart(len(body), exchange.read, body)
+            if len(body) < limits.INLINE_BYTES_MAX:
+                exchange.read(body)
+            else:
+                await asyncio.to_thread(exchange.read, body)
             answer = await exchange.answer(body, principal)
         except ClientDisconnect:
             raise
@@ -126,7 +127,7 @@ class Exchange:
         self.request_id = request_id
         self.action = ""  # one that there is, or nothing
         scope = request.scope
-        target = header(scope, b"x-amz-target") if scope["method"] == "POST" else None
+        target = scope[HEADERS].get(b"x-amz-target") if scope["method"] == "POST" else None
         self._target = target
         self._wants_json = target is None and PLAIN_JSON in (header(scope, b"accept") or b"")
         self._fields: dict[str, str] = {}
@@ -137,10 +138,9 @@ class Exchange:
         """Find out which action is meant."""
         scope = self.request.scope
         if self._target is not None:
-            name = self._target.removeprefix(TARGET).decode("latin-1")
-            if not self._target.startswith(TARGET) or name not in ACTIONS:
+            if self._target not in TARGETS:
                 raise Fault("UnknownOperationException", "The requested operation is not known.")
-            self.action = name
+            self.action = TARGETS[self._target]
             return
         self._fields = query.form(scope["query_string"])
         if scope["method"] == "POST":
@@ -165,11 +165,14 @@ class Exchange:
 
     async def answer(self, body: bytes, principal: Any) -> SqsAnswer:
         """Do it."""
-        call = self._call(principal)
+        call = SqsCall(self._service, principal, self.request, self._path_queue)
         if self._target is not None:
+            decode = _DECODERS[self.action].decode
             try:
-                decode = _DECODERS[self.action].decode
-                request = await _apart(len(body), decode, body or b"{}")
+                if len(body) < limits.INLINE_BYTES_MAX:
+                    request = decode(body or b"{}")
+                else:
+                    request = await asyncio.to_thread(decode, body)
             except (msgspec.DecodeError, RecursionError) as error:
                 raise Fault(
                     "SerializationException", f"The request cannot be read: {error}"
@@ -182,22 +185,6 @@ class Exchange:
                 200, PLAIN_JSON, query.json_answer(self.action, output, self.request_id)
             )
         return SqsAnswer(200, XML, query.answer(self.action, output, self.request_id))
-
-    def _call(self, principal: Any) -> SqsCall:
-        scope = self.request.scope
-        host = header(scope, b"host")
-        signature = header(scope, b"authorization") or scope["query_string"]
-        signed = SCOPE.search(signature)
-        trace = header(scope, b"x-amzn-trace-id")
-        return SqsCall(
-            self._service,
-            principal,
-            f"{scope['scheme']}://{host.decode('latin-1') if host else 'localhost'}",
-            signed[1].decode() if signed else self._service.bounds.region,
-            trace.decode("latin-1") if trace else None,
-            self._path_queue,
-            self.request,
-        )
 
     def refusal(self, fault: Fault) -> SqsAnswer:
         """Say no in the words of the protocol."""
@@ -219,13 +206,6 @@ class _Nothing(Fault):
 
     def __init__(self) -> None:
         super().__init__("UnknownOperationException", "")
-
-
-async def _apart(size: int, do: Callable[[bytes], T], data: bytes) -> T:
-    """Understand something: in a thread, if that takes long."""
-    if size < limits.INLINE_BYTES_MAX:
-        return do(data)
-    return await asyncio.to_thread(do, data)
 
 
 def _request_id() -> str:

@@ -52,6 +52,8 @@ _extra_decoder: Final = msgspec.json.Decoder(Extra)
 
 def check_body(body: str) -> None:
     """Refuse a body with characters that XML does not have."""
+    if body.isascii() and body.isprintable():  # most are, and this is the quicker look
+        return
     found = UNSPEAKABLE.search(body)
     if found is not None:
         raise Fault("InvalidMessageContents", _unspeakable(found[0], "the message body"))
@@ -220,6 +222,8 @@ def to_headers(
     sender: str | None,
 ) -> dict[str, str] | None:
     """The headers of a message that is sent."""
+    if not (attributes or dedup_id or trace or sender):
+        return None
     headers: dict[str, str] = {}
     types: dict[str, str] = {}
     for name, attribute in (attributes or {}).items():

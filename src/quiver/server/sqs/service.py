@@ -1,10 +1,11 @@
 """What the actions share: the queue behind them, what they remember, and one request's context."""
 
 import asyncio
+import re
 from collections import OrderedDict
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from starlette.requests import Request
@@ -19,11 +20,14 @@ from quiver.node.placing import TopicHandle
 from quiver.server.auth import Principal, Verb
 from quiver.server.config import Sqs
 from quiver.server.context import Context
+from quiver.server.requests import header
 from quiver.server.sqs.attempts import Attempts
 from quiver.server.sqs.faults import Fault, missing, no_queue
 from quiver.server.sqs.queues import SqsQueue
 from quiver.server.sqs.shapes import Output
 from quiver.server.traffic import HeldBytes
+
+REGION: Final = re.compile(rb"Credential=[^/,&]+?(?:/|%2F)\d{8}(?:/|%2F)([a-z0-9-]{1,40})(?:/|%2F)")
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -86,6 +90,8 @@ class SqsService:
 
     def __init__(self, context: Context) -> None:
         self.context = context
+        self.flows: Flows = context.flows  # for those that need more than the queue's verbs
+        self._broker = context.broker
         self.bounds: Sqs = context.config.sqs
         self.deleted: Memory[str, int] = Memory(limits.SQS_REMEMBERED_MAX)  # queue -> when
         self.purged: Memory[str, int] = Memory(limits.SQS_REMEMBERED_MAX)
@@ -107,14 +113,9 @@ class SqsService:
         return self.context.queue
 
     @property
-    def flows(self) -> Flows:
-        """Its verbs, for those that need more than an answer."""
-        return self.context.flows
-
-    @property
     def secret(self) -> bytes:
         """What receipts are signed with."""
-        return self.context.broker.secret
+        return self._broker.secret
 
     def now_ms(self) -> int:
         """The log's time."""
@@ -152,11 +153,8 @@ class SqsCall:
 
     service: SqsService
     principal: Principal
-    base: str  # scheme and host as the client knows them
-    region: str
-    trace: str | None
-    path_queue: str | None  # the queue whose own URL was called
     request: Request
+    path_queue: str | None  # the queue whose own URL was called
 
     @property
     def bounds(self) -> Sqs:
@@ -168,13 +166,24 @@ class SqsCall:
         """What the request and its answer keep in memory."""
         return HeldBytes.by(self.request)
 
+    @property
+    def trace(self) -> str | None:
+        """The client's trace header of AWS."""
+        given = header(self.request.scope, b"x-amzn-trace-id")
+        return given.decode("latin-1") if given else None
+
     def url(self, name: str) -> str:
         """A queue's URL, by the address that the client has used."""
-        return f"{self.base}/{self.bounds.account}/{name}"
+        scope = self.request.scope
+        host = (header(scope, b"host") or b"localhost").decode("latin-1")
+        return f"{scope['scheme']}://{host}/{self.bounds.account}/{name}"
 
     def arn(self, name: str) -> str:
         """A queue's ARN, in the region that the client has signed for."""
-        return f"arn:aws:sqs:{self.region}:{self.bounds.account}:{name}"
+        scope = self.request.scope
+        signed = REGION.search(header(scope, b"authorization") or scope["query_string"])
+        region = signed[1].decode() if signed else self.bounds.region
+        return f"arn:aws:sqs:{region}:{self.bounds.account}:{name}"
 
     def name(self, url: str | None) -> str:
         """The queue that a QueueUrl means: a URL, or just a name; or the one whose URL was called."""
@@ -197,4 +206,4 @@ class SqsCall:
         """The topic of the queue that is meant, if the principal may do that to it."""
         name = self.name(url)
         self.principal.demand(verb, name)
-        return await self.service.handle(name)
+        return self.service.flows.known(name) or await self.service.handle(name)
