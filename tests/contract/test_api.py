@@ -14,7 +14,8 @@ AsyncTransaction Backup BehindRetention ClockJumped Consumer CorruptBackup
 CorruptIdentity CorruptLedger CorruptLog CorruptSegment CorruptVote
 Delivery DeliveryBatch DirectoryInUse DiskFull ExtraMissing Forbidden
 GroupNotFound GroupStats InvalidBatch InvalidRequest LimitExceeded Member MemberFenced Message
-MessageNotFound MessageTooLarge Origin OutcomeUnknown Overloaded Overview PipelineFailed Placed
+MessageNotFound MessageTooLarge NotLeader Origin OutcomeUnknown Overloaded Overview PeersChanging
+PipelineFailed Placed
 PlatformNotSupported Producer ProducerFailed ProducerFenced ProtocolError Published QueryFailed Queue
 QueueClosed QueueFull QuiverError QuotaExceeded ReadFailed ReadOnly ReceiptError ReceiptExpired
 ReceiptInvalid Record RequestError Retry Sealed SealedFile Sent SentBatch SentBatches Staged
