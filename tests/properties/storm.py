@@ -16,6 +16,7 @@ from quiver.model.commands import Position
 from quiver.model.topic import ALTERABLE, Retention, Retry, TopicPolicy
 
 Draw = Callable[[Random], dict[str, Any]]
+Rules = dict[str, tuple[int, Draw]]  # how often, and with what
 
 MINIMISE_SECONDS = 60
 KEYS = (None, "a", "b", "t/1", "t/2", "u/1")
@@ -44,14 +45,15 @@ class Step:
         return f"state.{self.rule}({', '.join(f'{k}={v!r}' for k, v in self.arguments.items())})"
 
 
-def steps_of(seed: int, length: int) -> list[Step]:
+def steps_of(seed: int, length: int, rules: Rules | None = None) -> list[Step]:
     """The life that a number stands for."""
+    rules = rules or RULES
     chance = Random(seed)
-    names = [name for name in RULES if chance.random() < 0.9]
-    weights = [RULES[name][0] * chance.choice([1, 1, 3]) for name in names]
+    names = [name for name in rules if chance.random() < 0.9]
+    weights = [rules[name][0] * chance.choice([1, 1, 3]) for name in names]
     first = Step("found", {"first": policy(chance), "second": policy(chance), **start(chance)})
     rest = chance.choices(names, weights, k=length)
-    return [first, *(Step(name, RULES[name][1](chance)) for name in rest)]
+    return [first, *(Step(name, rules[name][1](chance)) for name in rest)]
 
 
 def live(machine: Callable[[], Any], steps: list[Step]) -> None:
@@ -62,9 +64,11 @@ def live(machine: Callable[[], Any], steps: list[Step]) -> None:
     state.teardown()
 
 
-def storm(machine: Any, seed: int, length: int) -> None:
+def storm(machine: Any, seed: int, length: int, rules: Rules | None = None) -> None:
     """Live a life; if it fails, say with how few steps it fails. Rules that are None never happen."""
-    steps = [step for step in steps_of(seed, length) if getattr(machine, step.rule) is not None]
+    steps = [
+        step for step in steps_of(seed, length, rules) if getattr(machine, step.rule) is not None
+    ]
     problem = failure(machine, steps)
     if problem is not None:
         steps, problem = minimised(machine, steps, problem)
@@ -213,7 +217,7 @@ def times(chance: Random) -> int:
     return chance.choice([1, 5, 10, 20, 50, 100, 300, 1_000])
 
 
-RULES: dict[str, tuple[int, Draw]] = {
+RULES: Rules = {
     "produce": (
         12,
         lambda c: {
@@ -387,4 +391,44 @@ RULES: dict[str, tuple[int, Draw]] = {
         2,
         lambda c: {"free": c.choice([None, None, c.randrange(2_000)])},
     ),
+}
+
+# One group at work on one topic, a message or two at a time: turns between keys are taken and lost.
+WORK: Rules = {
+    "produce": (
+        2,
+        lambda c: {"topic": "a", "requests": [rows(c)], "late": False, "sync": True},
+    ),
+    "receive": (
+        3,
+        lambda c: {
+            "topic": "a",
+            "group": "one",
+            "count": c.choice([1, 1, 2]),
+            "lease_ms": c.choice([20, 200]),
+            "per_key": c.choice([1, 1, 2, 3]),
+            "begin": None,
+            "sync": True,
+        },
+    ),
+    "consume": (
+        2,
+        lambda c: {
+            "topic": "a",
+            "group": "one",
+            "count": c.choice([1, 1, 2]),
+            "ends": [(c.choice(["ack", "nack", "release"]), 1, 0)],
+        },
+    ),
+    "settle": (
+        3,
+        lambda c: {
+            "action": c.choice(["nack", "dismiss", "release"]),
+            "which": c.randrange(6),
+            "part": (c.randrange(3), 1),
+            "delay_ms": 0,
+            "sync": True,
+        },
+    ),
+    "wait": (1, lambda c: {"ms": c.choice([1, 20])}),
 }

@@ -19,7 +19,7 @@ from quiver.model.topic import TopicPolicy
 from tests.bounds import set_bounds
 from tests.lengths import examples
 from tests.properties.machine import DeliveryMachine, UnsnappedMachine
-from tests.properties.storm import storm
+from tests.properties.storm import WORK, storm
 from tests.properties.world import Ask
 
 pytestmark = pytest.mark.timeout(1_200)  # a failure takes a while to explain
@@ -103,6 +103,12 @@ def test_a_log_replays_from_zero_to_the_same_state(kind):
 
 def test_a_log_of_any_few_steps_replays_from_zero_to_the_same_state():
     run(machine("key-fair", UnsnappedMachine), 20)
+
+
+@pytest.mark.parametrize("kind", ["fair", "key", "key-fair"])
+def test_every_turn_of_a_group_at_work_is_what_the_model_says(kind):
+    for seed in seeds(30):
+        storm(machine(kind), seed, 60, WORK)
 
 
 def test_a_key_whose_urgent_message_came_back_and_is_gone_begins_to_wait_anew():
