@@ -142,7 +142,6 @@ class _InFlight:
     line: Line
     wanted: int = 0  # messages that they may get, at most
     left: int | None = None  # messages that there may be beyond these; None: to be asked
-    passed_over: bool = False  # a waiter was parked, or not woken, because of them
 
     def add(self, count: int) -> None:
         """One more, for so many messages."""
@@ -324,7 +323,6 @@ class Front:
         if flight is None:
             flight = self._in_flight[line] = _InFlight(line)
         elif not self._is_left(flight, now_ms) and self._may_wait(waiter, now_ms):
-            flight.passed_over = True
             self._park(waiter)
             return True
         flight.add(command.max_messages)
@@ -364,8 +362,7 @@ class Front:
         reply = outcome.reply
         flight.remove(waiter.command.max_messages)
         got_nothing = isinstance(reply, Received) and not reply.slices
-        if flight.passed_over and not got_nothing:  # else the others would find nothing, either
-            flight.passed_over = False
+        if not got_nothing and self.waiters.length(*flight.line):  # else they find nothing, either
             self._to_wake[flight.line] = None
         if not flight.wanted:
             self._in_flight.pop(flight.line, None)
@@ -420,9 +417,6 @@ class Front:
             flight.left = left
         for _ in range(self.waiters.length(topic, group)):  # not those who are parked again
             if left <= 0:
-                flight = self._in_flight.get(line)
-                if flight is not None:
-                    flight.passed_over = True
                 break
             waiter = self.waiters.take(topic, group)
             self._in_hand.append(waiter)

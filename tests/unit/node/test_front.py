@@ -375,6 +375,14 @@ def test_who_was_passed_over_gets_what_the_first_has_left(node, topic):
     assert not waiting[3].ticket.done
 
 
+def test_who_waits_has_a_turn_after_one_whose_time_was_up_when_messages_came(node, topic):
+    first, second = [node.receive(topic, wait_ms=wait_ms) for wait_ms in (2_000, WAIT_MS)]
+    node.run(first, second, *[node.send(topic, delay="1s") for _ in range(2)])
+    node.now_ms += 2_000
+    node.run()
+    assert [offsets(first), offsets(second)] == [[0], [1]]
+
+
 def test_who_was_passed_over_has_a_turn_when_the_first_is_refused(node, topic):
     first = node.receive(topic, wait_ms=WAIT_MS)
     first.command = Receive(topic.number, "g", 1, LEASE_MS, per_key=2, begin=1)
