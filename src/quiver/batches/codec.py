@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from quiver import limits
 from quiver.batches import schema
@@ -30,6 +31,7 @@ HEADER: Final = struct.Struct("<BBHIQ")
 _ARROW_CODECS: Final = {0: None, 1: "lz4_raw", 2: "zstd"}
 _NUMBERS: Final[dict[Compression, int]] = {"lz4": 1, "zstd": 2}
 _ROW_BYTES_MIN: Final = 4  # the offset that every body has
+_FIRST_MS: Final = -62_135_596_800_000  # the first of January of the year 1, where datetimes begin
 
 
 class _Header(NamedTuple):
@@ -108,11 +110,25 @@ def decode(data: BytesLike) -> pa.RecordBatch:
             raise CorruptLog(f"a batch of {header.raw_bytes} bytes has {payload.size}")
         batch = pa.ipc.read_record_batch(payload, schema.schema_of(header.mask))
         batch.validate(full=True)
+        _check_times(batch, header.mask)
     except (pa.ArrowException, OSError, EOFError) as error:
         raise CorruptLog(f"a stored batch cannot be read: {error}") from error
     if batch.num_rows != header.rows or batch.column(0).null_count:
         raise CorruptLog(f"a stored batch does not have the {header.rows} bodies that it claims")
     return batch
+
+
+def _check_times(batch: pa.RecordBatch, mask: int) -> None:
+    """Arrow takes any number for a time; Python does not."""
+    for place in _times(mask):
+        low, high = pc.min_max(batch.column(place).view(pa.int64())).as_py().values()
+        if low is not None and not _FIRST_MS <= low <= high <= limits.TIME_MS_MAX:
+            raise CorruptLog(f"a stored batch has times from {low} to {high}, which cannot be")
+
+
+@lru_cache(schema.MASK_ALL + 1)
+def _times(mask: int) -> list[int]:
+    return [place for place, kind in enumerate(schema.schema_of(mask).types) if kind == schema.TIME]
 
 
 def outside(data: BytesLike) -> tuple[int, int]:

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 
 from quiver import limits
+from quiver.batches import schema
 from quiver.batches.codec import HEADER, decode, encode, encode_one, peek
 from quiver.batches.rows import make_row, pack
 from quiver.errors import CorruptLog, MessageTooLarge
@@ -104,6 +105,15 @@ def test_a_batch_without_the_claimed_rows_is_damage():
     data[4] = 99
     with pytest.raises(CorruptLog, match="does not have the 99 bodies"):
         decode(data)
+
+
+@pytest.mark.parametrize("name", ["deliver_at", "expires_at", "created_at"])
+@pytest.mark.parametrize("time_ms", [limits.TIME_MS_MAX + 1, -62_135_596_800_001])
+def test_a_time_that_no_datetime_can_say_is_damage(name, time_ms):
+    times = pa.array([None, time_ms], schema.TIME)
+    batch = schema.assemble({"body": pa.array([b"a", b"b"], schema.BODY), name: times})
+    with pytest.raises(CorruptLog, match="which cannot be"):
+        decode(joined(batch))
 
 
 def test_a_null_body_is_damage():
