@@ -2,6 +2,8 @@
 
 PYTHON       ?= python3
 PYTEST_FLAGS ?=
+RUNS         ?= 1000
+SEED         ?= 0
 
 BIN   := .venv/bin
 STAMP := .venv/.installed
@@ -18,7 +20,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup fmt lint docs compiled test check ci soak brokers bench demo tidy clean
+.PHONY: help setup fmt lint docs compiled test check ci soak sim brokers bench demo tidy clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -77,6 +79,9 @@ ci: lint docs compiled  ## what CI runs: all tests but the full counts; at most 
 
 soak: compiled  ## every test with its full counts: hours
 	$(call pytest,slow or not slow)
+
+sim: $(STAMP)  ## simulate clusters of peers with faults: RUNS= seeds from SEED= on, on all cores
+	$(BIN)/python -m tests.raft.simulation --runs $(RUNS) --first $(SEED) --jobs 0
 
 brokers: $(STAMP)  ## fetch Kafka, ElasticMQ and NATS for bench, into .brokers (needs mvn)
 	$(BIN)/python -m bench.brokers.fetch
