@@ -9,7 +9,7 @@ import typer
 
 from quiver.cli import output
 from quiver.cli.directory import require_directory
-from quiver.cli.options import DATA, Data, Json, Yes, epilog
+from quiver.cli.options import DATA, Directory, Json, Yes, epilog
 from quiver.cli.verbs import CommandVerbs
 from quiver.errors import InvalidRequest
 
@@ -48,7 +48,7 @@ Overlap = Annotated[
 
 
 @app.command("list", epilog=epilog(["quiver access", "quiver access list --json"]))
-def list_principals(as_json: Json = False, file: File = None, data: Data = DATA) -> None:
+def list_principals(as_json: Json = False, file: File = None, data: Directory = DATA) -> None:
     """List the principals, what they may do, and when their tokens and keys end."""
     from quiver.server.auth import access
 
@@ -108,7 +108,7 @@ def add(
     ] = None,
     as_json: Json = False,
     file: File = None,
-    data: Data = DATA,
+    data: Directory = DATA,
 ) -> None:
     """Add a principal, and show its token: it is not kept, so it is shown only now."""
     from quiver.server.auth import access
@@ -140,7 +140,7 @@ def add(
 
 @app.command(epilog=epilog(["quiver access remove billing --yes"]))
 def remove(
-    name: Name, yes: Yes = False, as_json: Json = False, file: File = None, data: Data = DATA
+    name: Name, yes: Yes = False, as_json: Json = False, file: File = None, data: Directory = DATA
 ) -> None:
     """Remove a principal, with all its tokens and keys."""
     from quiver.server.auth import access
@@ -166,7 +166,7 @@ def token(
     expires: Expires = None,
     as_json: Json = False,
     file: File = None,
-    data: Data = DATA,
+    data: Directory = DATA,
 ) -> None:
     """Give a principal a new token, and show it; the ones before it end, now or a little later."""
     from msgspec.structs import replace
@@ -188,7 +188,7 @@ def key(
     expires: Expires = None,
     as_json: Json = False,
     file: File = None,
-    data: Data = DATA,
+    data: Directory = DATA,
 ) -> None:
     """Give a principal a new key for AWS clients, and show it; the ones before it end."""
     from msgspec.structs import replace

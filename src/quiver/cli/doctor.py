@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from quiver.cli import directory, output
-from quiver.cli.options import DATA, Data, Json, Where, epilog
+from quiver.cli.options import DATA, Directory, Json, WhereDirectory, epilog
 
 if TYPE_CHECKING:
     from quiver.cli.checkup import Checkup
@@ -35,7 +35,7 @@ VERDICTS: Final = {
 
 
 def doctor(
-    where: Where = None,
+    where: WhereDirectory = None,
     config: Annotated[
         Path | None,
         typer.Option("--config", metavar="FILE", help="Check a node's configuration instead."),
@@ -52,7 +52,7 @@ def doctor(
         ),
     ] = False,
     as_json: Json = False,
-    data: Data = DATA,
+    data: Directory = DATA,
 ) -> None:
     """Check a directory's files, a configuration or a node, and explain what is found; change nothing."""
     if ready:

@@ -22,6 +22,20 @@ Where = Annotated[
     Path | None,
     typer.Argument(metavar="DIR|URL", help="The queue; in place of --data.", show_default=False),
 ]
+Directory = Annotated[
+    Path,
+    typer.Option(
+        "--data",
+        "-d",
+        metavar="DIR",
+        envvar="QUIVER_DATA",
+        help="The directory of the queue.",
+    ),
+]
+WhereDirectory = Annotated[
+    Path | None,
+    typer.Argument(metavar="DIR", help="The directory; in place of --data.", show_default=False),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Topic = Annotated[str, typer.Argument(help="The topic's name.", autocompletion=completing.topics)]

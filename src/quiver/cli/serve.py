@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from quiver.cli.directory import require_directory
-from quiver.cli.options import epilog
+from quiver.cli.options import WhereDirectory, epilog
 
 EPILOG = epilog(
     [
@@ -22,9 +22,7 @@ EPILOG = epilog(
 
 
 def serve(
-    where: Annotated[
-        Path | None, typer.Argument(metavar="DIR", help="The directory; in place of --data.")
-    ] = None,
+    where: WhereDirectory = None,
     data: Annotated[
         Path | None, typer.Option("--data", "-d", metavar="DIR", help="The directory of the queue.")
     ] = None,

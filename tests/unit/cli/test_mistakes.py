@@ -47,6 +47,12 @@ def test_every_command_has_help_with_an_example(quiver, capsys, command):
     assert "--json" in text or command in ("topics", "groups", "dlq", "access")
 
 
+@pytest.mark.parametrize("command", ["doctor", "serve", "access list", "access add"])
+def test_what_is_done_to_a_directory_offers_no_address(quiver, capsys, command):
+    assert quiver(*command.split(), "--help") == 0
+    assert "URL" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("args", "code", "text"),
     [
