@@ -11,7 +11,7 @@ def test_a_backup_and_its_restoring_are_told_in_a_sentence(orders):
         assert len(list(queue.read("orders"))) == 5
 
 
-def test_over_a_node_it_says_where_to_run_it(orders):
+def test_without_a_directory_that_has_a_queue_it_says_what_it_wants(orders):
     ended = orders.run("backup", "quiver://127.0.0.1:1", "keep")
     assert ended.code == 2
     assert "beside the running node" in ended.error
@@ -19,6 +19,13 @@ def test_over_a_node_it_says_where_to_run_it(orders):
     assert "--data" not in ended.error
     ended = orders.run("backup", "data", "quiver://127.0.0.1:1")
     assert "quiver backup DIR DEST" in ended.error
+    ended = orders.run("backup", "nowhere", "keep")
+    assert ended.code == 2
+    assert (
+        "there is no queue in nowhere: it is not there. Say where it is with quiver backup DIR"
+        in ended.error
+    )
+    assert "--data" not in ended.error
     assert orders.run("restore", "data", "copy").code == 2
     assert orders.run("backup", "data", "data/keep").code == 2
 

@@ -42,6 +42,7 @@ def backup(
         where, "a backup copies the files of a directory, beside the running node", USE
     )
     directory.require_directory(dest, "a backup is a directory", USE)
+    directory.require_queue(where, f"with {USE}")
     with directory.looked_into(where) as queue:
         made = queue.backup(dest)
     _show(made, f"Everything up to entry {made.entry:,} is in {dest}", "copied", as_json=as_json)

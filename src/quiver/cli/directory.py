@@ -62,14 +62,15 @@ def _patiently(connect: "Callable[[], Queue]") -> "Queue":
         time.sleep(RETRY_SECONDS)
 
 
-def require_queue(path: Path) -> None:
+def require_queue(
+    path: Path, say: str = "with --data DIR, or make one: quiver topics create NAME"
+) -> None:
     """Refuse a directory without a queue, instead of making one by mistake."""
     if address(path) is not None:
         return  # a node has one
     if not holds_queue(path):
         raise InvalidRequest(
-            f"there is no queue in {path}: it {_what(path)}. Say where it is with --data DIR, or "
-            "make one: quiver topics create NAME"
+            f"there is no queue in {path}: it {_what(path)}. Say where it is {say}"
         )
 
 
