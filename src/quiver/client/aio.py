@@ -436,7 +436,10 @@ class AsyncConsumer:
         return f"<AsyncConsumer {self._topic}/{self._group} in {self._flows.place}>"
 
     async def get(self, *, wait: Duration | None = None) -> AsyncDelivery | None:
-        """The next message; None if none came within `wait` (None: for ever) or it was closed."""
+        """The next message; None if none came within `wait` (None: for ever) or it was closed.
+
+        What is received ahead is asked for and begun in that time: 0 gives only what has begun already.
+        """
         if self._task is None:
             raise QueueClosed("the consumer is not open; use `async with queue.consumer(…)`")
         self._stock.owner.demand()

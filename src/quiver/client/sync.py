@@ -586,8 +586,9 @@ class Consumer:
         """The next message; None if none came within `wait` (None: for ever) or it was closed.
 
         Args:
-            wait: How long to wait; None for as long as it takes. None may come of it because the node is
-                away, too: see `give_up_after`.
+            wait: How long to wait; None for as long as it takes. What is received ahead is asked for and
+                begun in that time: 0 gives only what has begun already. None may come of it because the
+                node is away, too: see `give_up_after`.
         """
         until = inf if wait is None else time.monotonic() + milliseconds(wait, "wait") / 1000
         stock = self._stock
