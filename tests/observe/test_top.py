@@ -240,6 +240,7 @@ def test_a_signal_ends_it_as_a_shell_expects(tmp_path: Path):
         assert termios.tcgetattr(terminal.terminal) == terminal.before
 
 
+@pytest.mark.check
 @pytest.mark.process
 def test_a_node_that_hangs_does_not_hang_the_screen(node: Node):
     with on_terminal(f"quiver://127.0.0.1:{node.port}") as terminal:

@@ -212,6 +212,7 @@ def post(url: str, path: str, body: Any, method: str = "POST", **headers: str) -
         return json.load(answer)
 
 
+@pytest.mark.check
 @pytest.mark.process
 @pytest.mark.parametrize("wired", ["always", "never"])
 def test_one_trace_goes_from_the_producer_to_the_consumer_over_a_node(

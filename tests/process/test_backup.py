@@ -186,7 +186,7 @@ def killed(*arguments: Any) -> bool:
     return done.returncode != 0
 
 
-@pytest.mark.parametrize("at", quickly(3, range(60)))
+@pytest.mark.parametrize("at", quickly(1, range(60)))
 def test_a_kill_at_any_call_leaves_the_last_backup_or_makes_the_new_one(tmp_path, at):
     with make(tmp_path / "data") as queue:
         states = [content(queue)]

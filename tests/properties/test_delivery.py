@@ -83,6 +83,7 @@ def test_it_does_not_matter_how_the_core_stores_its_sets(kind, small_parts):
         storm(machine(kind), seed + 10_000, 150)
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_receive_that_carries_few_bytes_keeps_every_promise(kind, few_bytes):
     for seed in seeds(2):

@@ -11,6 +11,8 @@ import pytest
 
 from tests.readers.archive import Archive, Row, make
 
+pytestmark = pytest.mark.check
+
 TOPICS = ("orders", "orders.dlq", "events", "jobs")
 
 

@@ -143,6 +143,7 @@ for at in range(10):
     assert len(rest_of(url)) == 11
 
 
+@pytest.mark.check
 def test_a_producer_that_a_handler_closes_sends_what_it_has(url: str):
     with filled(url, 1):
         pass
@@ -217,6 +218,7 @@ print(sent + handled, queue.stats("t").depth - 1)
     rest_of(url)
 
 
+@pytest.mark.check
 def test_a_program_that_is_killed_loses_nothing(url: str):
     """What it acked last comes again, and no more than it may have collected and sent."""
     with filled(url):
@@ -298,6 +300,7 @@ print(*sorted(found - {"more"}, key=int))
 """
 
 
+@pytest.mark.check
 def test_interrupts_again_and_again_lose_nothing(url: str):
     """Each message is handed out and acked, however often `get`, `ack` and `flush` are interrupted."""
     with filled(url):

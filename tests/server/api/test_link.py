@@ -327,6 +327,7 @@ def test_the_same_in_an_event_loop(proxy, wired):
     asyncio.run(scenario())
 
 
+@pytest.mark.check
 def test_batches_in_flight_are_all_reported_or_stored(proxy, connect):
     queue = connect(proxy.port, patience="0.5")
     queue.create_topic("t")
@@ -571,6 +572,7 @@ def threads(node: Node, wired: str) -> Iterator[quiver.Queue]:
 
 
 # What is let go of by an interrupt is a warning for Python: a socket, a generator that was to be closed.
+@pytest.mark.check
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("what", ["ask", "send", "receive", "settle"])
 def test_a_queue_goes_on_wherever_a_call_was_interrupted(threads, what):
@@ -605,6 +607,7 @@ def test_a_producer_can_be_closed_wherever_it_was_interrupted(threads):
     raise AssertionError("it never came to an end")
 
 
+@pytest.mark.check
 def test_a_consumer_can_be_closed_wherever_it_was_interrupted(threads):
     queue = threads
     queue.send_batch("t", [b"x"] * 1_000)

@@ -76,6 +76,9 @@ def in_a_thread(do: Callable[[], Any]) -> Any:
     return found[0]
 
 
+STEPS = [29, pytest.param(7, marks=pytest.mark.check), pytest.param(1, marks=pytest.mark.slow)]
+
+
 def every_step(do: Callable[[int], bool], every: int) -> None:
     """Do it for one step after the other, until it is over before the step comes."""
     step = 1
@@ -85,7 +88,7 @@ def every_step(do: Callable[[int], bool], every: int) -> None:
 
 
 @pytest.mark.parametrize("filled", [True, False])
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", STEPS)
 @pytest.mark.parametrize("acks", ["wait", "background"])
 def test_an_interrupt_at_any_step_loses_nothing(queue, monkeypatch, filled, every, acks):
     """What was just being taken or stored comes again when its lease has ended, and nothing hangs."""
@@ -153,7 +156,7 @@ def test_a_signal_handler_may_close_it_at_any_step(queue, filled, every, acks):
 
 # An interrupt while a generator is let go of is ignored by Python, with a warning.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", STEPS)
 def test_acks_are_stored_whatever_was_interrupted(queue, every):
     """Nothing comes again to hide it: the lease is longer than the test."""
 

@@ -792,6 +792,7 @@ def narrow(host: str) -> Iterator[str]:
         end.close()
 
 
+@pytest.mark.check
 @pytest.mark.parametrize("in_a_loop", [False, True], ids=["thread", "loop"])
 @pytest.mark.parametrize("there", [True, False], ids=["request", "answer"])
 def test_a_large_frame_may_take_its_time(
