@@ -84,8 +84,7 @@ def die_at_every_call(base: Path, step: int, first: int) -> tuple[int, int]:
 @pytest.mark.parametrize(
     ("first", "step"),  # the call at which one dies first, and how many are between two
     [
-        (4, 200),
-        pytest.param(4, 60, marks=pytest.mark.check),
+        (4, 60),
         pytest.param(4, 10, marks=pytest.mark.slow),
         *[pytest.param(first, 6, marks=pytest.mark.soak) for first in range(1, 7)],
     ],
