@@ -79,8 +79,8 @@ class HttpExchange:
 
     __slots__ = (
         "_answered", "_chunked", "_flow", "_for_head", "_head", "_left", "_state", "_transport",
-        "awaits_go_ahead", "body", "disconnected", "keep_alive", "message_event", "more_body",
-        "response_complete", "response_started", "scope",
+        "_until_close", "awaits_go_ahead", "body", "disconnected", "keep_alive", "message_event",
+        "more_body", "response_complete", "response_started", "scope",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +106,7 @@ class HttpExchange:
         self._for_head = scope["method"] == "HEAD"  # then it has no body, whatever its head says
         self._head = b""  # until it is written
         self._chunked = False
+        self._until_close = False  # the body ends with the connection: HTTP/1.0 has no chunks
         self._left = 0  # bytes of the body, if the head says how many there are
 
     async def run(self, app: ASGIApp) -> None:
@@ -174,9 +175,11 @@ class HttpExchange:
         said = b"".join(lines)
         if len(said.translate(None, CONTROLS)) != len(said) - 2 * len(lines):
             raise RuntimeError("a header of an answer has a control character")
+        if not sized and self.scope["http_version"] != "1.1":
+            self._until_close, self.keep_alive = True, False
         if not self.keep_alive:
             said += b"connection: close\r\n"
-        if not sized:
+        if not sized and not self._until_close:
             self._chunked = True
             said += b"transfer-encoding: chunked\r\n"
         return b"%b%b%b\r\n" % (STATUS_LINES[status], self._state.common, said)
@@ -187,9 +190,9 @@ class HttpExchange:
         elif self._chunked:
             body = b"%x\r\n%b\r\n" % (len(body), body) if body else b""
             body += b"" if more else b"0\r\n\r\n"
-        elif len(body) > self._left:
-            raise RuntimeError("the body of an answer is longer than its head says")
-        else:
+        elif not self._until_close:
+            if len(body) > self._left:
+                raise RuntimeError("the body of an answer is longer than its head says")
             self._left -= len(body)
         head, self._head = self._head, b""
         if len(body) < limits.FRAME_JOINED_BYTES_MAX:
@@ -209,5 +212,6 @@ class HttpExchange:
 
     def _cut(self) -> None:
         """The answer ends where it is: what was made of it is written, and the client notices."""
-        self._transport.write(self._head)
+        if not self.disconnected:
+            self._transport.write(self._head)
         self._transport.close()

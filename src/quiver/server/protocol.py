@@ -117,7 +117,13 @@ class HttpConnection(asyncio.Protocol):
         self._flow.resume_writing()
         if exc is None:
             self.transport.close()
-        del self._parser  # which refers to us
+        self._forget()
+
+    def _forget(self) -> None:
+        """Let go of what refers to us: all is gone at once, and not when the garbage collector comes."""
+        self._pipeline.clear()
+        self._active = self._exchange = None
+        del self._parser
 
     def shutdown(self) -> None:
         """The node is about to end: what was asked is answered, and nothing else."""
@@ -221,14 +227,15 @@ class HttpConnection(asyncio.Protocol):
 
     def _hand_over(self, protocol: str, begin: Begin) -> None:
         """The connection speaks another protocol from now on, and is no concern of ours any more."""
-        exchange = self._newest
-        if exchange.disconnected or self.transport.is_closing():
+        if self.transport.is_closing():
             return
+        exchange = self._newest
         said = lines_of([(b"upgrade", protocol.encode()), (b"connection", b"Upgrade")])
         self.transport.write(STATUS_LINES[101] + self._state.common + said + b"\r\n")
         exchange.response_started = exchange.response_complete = True
         self._count_unsent(0)
         self._state.connections.discard(self)
+        self._forget()
         begin(self.transport, self._ahead)
 
     def _parse_without_offer(self, rest: bytes) -> None:
@@ -274,7 +281,7 @@ class HttpConnection(asyncio.Protocol):
         exchange = HttpExchange(
             self._scope(method, version), self.transport, self._flow, self._state, self._answered,
             keep_alive=version != "1.0" and self._parser.should_keep_alive(),
-            awaits_go_ahead=self._awaits_go_ahead,
+            awaits_go_ahead=version != "1.0" and self._awaits_go_ahead,  # it would not know such an answer
         )  # fmt: skip
         if self._offered is not None:
             exchange.scope[UPGRADE] = Handover(

@@ -21,7 +21,7 @@ class Connection:
 
     def __init__(self, app: Callable[..., Any]) -> None:
         self.written: list[bytes] = []
-        self.closed = False
+        self.closed = self.gone = False
         self.protocol = HttpConnection(app, ServerState(common=COMMON), Traffic(NodeBounds()))
         transport: Any = self
         self.protocol.connection_made(transport)
@@ -34,9 +34,19 @@ class Connection:
                 await asyncio.sleep(0)
         return b"".join(self.written)
 
+    async def leave(self) -> None:
+        """The client goes."""
+        self.closed = self.gone = True
+        self.protocol.connection_lost(None)
+        del self.protocol  # as transports do
+        for _ in range(5):
+            await asyncio.sleep(0)
+
     # As a transport
 
     def write(self, data: bytes) -> None:
+        if self.gone:
+            raise RuntimeError("the handler is closed")  # as uvloop says it
         if data:
             self.written.append(data)
 
@@ -224,6 +234,61 @@ def test_requests_leave_no_garbage():
         assert asyncio.run(main()) == 1  # the last one
     finally:
         gc.enable()
+
+
+def test_nor_does_a_connection_that_has_ended():
+    async def waits(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    async def main() -> None:
+        for app in (says(b"hello"), waits):
+            connection = Connection(app)
+            await connection.ask(request() * 3)
+            await connection.leave()
+
+    gc.collect()
+    gc.disable()
+    try:
+        asyncio.run(main())
+        kinds = (HttpConnection, HttpExchange)
+        assert not [found for found in gc.get_objects() if isinstance(found, kinds)]
+    finally:
+        gc.enable()
+
+
+def test_an_application_that_fails_when_its_client_has_gone_writes_nothing():
+    """Such as one that is cut at the end of a node: uvloop raises when a transport is gone."""
+    errors: list[Any] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        raise KeyError("a bug")
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        connection = Connection(app)
+        await connection.ask(request())
+        await connection.leave()
+        assert connection.written == []
+        gc.collect()
+
+    asyncio.run(main())
+    assert errors == []
+
+
+def test_http_1_0_has_neither_chunks_nor_answers_before_the_answer():
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        assert (await receive())["body"] == b"x"
+        await says(b"one", b"two", headers=[])(scope, receive, send)
+
+    head = b"POST / HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 1\r\n\r\n"
+    connection = asked(app, head + b"x")
+    said = b"HTTP/1.1 200 OK\r\n" + COMMON + b"connection: close\r\n\r\none"
+    assert connection.written == [said, b"two"]
+    assert connection.closed
 
 
 def test_one_that_is_cancelled_is_no_bug(caplog):
