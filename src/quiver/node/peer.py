@@ -6,8 +6,10 @@ What is to be done outside comes back as `Effects`. The order is the promise:
    what would store something new; what frees space may use the log's last reserve.
 2. *Agree.* When the disk has it (`synced`), this node's copy counts. What a majority has is committed.
 3. *Apply.* Only what is committed is applied, in the order of the log.
-4. *Answer.* Only what is applied is answered, unless its sender asked for less, and only to whoever
-   proposed that very entry: at its place in the log there may be one of another term.
+4. *Answer.* Only what is applied and committed is answered, and only to whoever proposed that very
+   entry: at its place in the log there may be one of another term. Who asked for less does not wait
+   for the disk, unless others do: the state knows of their entries already, and an answer lets those
+   who watch look at it.
 
 A sole voter applies while the disk works (`_appliable`), because nobody can take its entries
 back. A lone send takes 60 µs less like that. If the sync fails, the state knows too much, but then
@@ -176,10 +178,10 @@ class Peer:
         self._apply(self._appliable)
         self.raft.kept(self.engine.wal.synced_index)
         commit, applied = self.raft.commit, self._applied
-        while applied and (applied[0][1] <= commit or not applied[0][0].sync):
+        effects.sync = any(index > commit and request.sync for request, index, _ in applied)
+        while applied and (applied[0][1] <= commit or not effects.sync):
             request, _, outcome = applied.popleft()
             effects.answers.append((request, outcome))
-        effects.sync = bool(applied)
 
     @property
     def _appliable(self) -> int:
