@@ -12,6 +12,17 @@ PROBLEM: Final = "application/problem+json"
 RETRY_AFTER_SECONDS: Final = 1
 
 
+def let_go(error: BaseException | None) -> None:
+    """Forget which way an error came, when it has been told.
+
+    What it passed had it in a variable, or the ticket that has it, and refers to all of the request: that
+    would stay until the garbage collector comes by, with a body of megabytes.
+    """
+    while error is not None:
+        error.__traceback__ = None
+        error = error.__context__
+
+
 class InternalError(QuiverError):
     """Something went wrong in the node that should not."""
 

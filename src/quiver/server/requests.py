@@ -26,7 +26,7 @@ from quiver.errors import Forbidden, InvalidRequest, QuiverError
 from quiver.server import logs
 from quiver.server.auth import PRINCIPAL
 from quiver.server.metrics import Metrics
-from quiver.server.problems import InternalError, problem
+from quiver.server.problems import InternalError, let_go, problem
 from quiver.server.traffic import HeldBytes, Traffic
 
 T = TypeVar("T")
@@ -129,7 +129,9 @@ class RequestMiddleware:
             self._metrics.request("node", "refuse", _code_of(error), seconds)
             if status:  # too late for another answer; the connection is closed
                 raise
-            await _answer_to(error, scope[REQUEST_ID])(scope, receive, answer)
+            told = _answer_to(error, scope[REQUEST_ID])
+            let_go(error)
+            await told(scope, receive, answer)
         finally:
             held.release()
             if PRINCIPAL in scope:

@@ -29,7 +29,7 @@ from quiver.server.api.table import ENDPOINTS
 from quiver.server.auth import EVERY_TOPIC
 from quiver.server.body import read_body
 from quiver.server.context import Context
-from quiver.server.problems import problem
+from quiver.server.problems import let_go, problem
 from quiver.server.requests import DOOR
 from quiver.wire import shapes
 
@@ -70,6 +70,7 @@ def _handler(endpoint: Endpoint, context: Context) -> Handler:
                 if isinstance(error, StorageFailed):
                     raise  # the whole node must know
                 answer = _problem(error)
+                let_go(error)
         answer.headers[shapes.TIME_HEADER] = str(context.flows.now_ms())
         if warned:
             answer.headers[shapes.WARNINGS_HEADER] = _warnings(warned)

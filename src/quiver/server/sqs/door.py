@@ -20,6 +20,7 @@ from quiver import limits
 from quiver.errors import QuiverError, StorageFailed
 from quiver.server.body import read_packed, unpacked
 from quiver.server.context import Context
+from quiver.server.problems import let_go
 from quiver.server.requests import AMAZON_ID, DOOR, HEADERS, REQUEST_ID, by_browser, header
 from quiver.server.sqs import faults, manage, moves, query, receiving, sending, settling
 from quiver.server.sqs.faults import Fault
@@ -108,10 +109,12 @@ class Door:
             raise
         except Fault as fault:
             answer = exchange.refusal(fault)
+            let_go(fault)
         except QuiverError as error:
             if isinstance(error, StorageFailed):
                 raise  # the node ends
             answer = exchange.refusal(faults.of(error))
+            let_go(error)
         self._context.metrics.request(
             "sqs", exchange.action or "unknown", answer.code, time.perf_counter() - started
         )

@@ -26,7 +26,7 @@ from quiver.node.tickets import Ticket
 from quiver.notices import Notice
 from quiver.server import logs
 from quiver.server.auth import Principal, Standing
-from quiver.server.problems import InternalError
+from quiver.server.problems import InternalError, let_go
 from quiver.server.traffic import HeldBytes
 from quiver.wire.frames import Flag, Frame, Verb, pack
 from quiver.wire.problems import Trouble, Warned
@@ -324,6 +324,7 @@ class WireCall:
             told = self._told(error)
             self.told = told.code
             self.outlet.failed(self, told)
+            let_go(error)
         self._begin()
         self.held.release()
 

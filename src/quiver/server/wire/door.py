@@ -117,6 +117,7 @@ class Posted:
         if not self._call.over:
             return StreamingResponse(self._rest(), media_type=MEDIA_TYPE)
         body = b"".join(self._pieces)
+        del self._call  # which refers to us
         self._held.note(len(body))
         return Response(body, media_type=MEDIA_TYPE)
 
@@ -125,7 +126,7 @@ class Posted:
             self._call.start(self._service.executor.flow)
             await self._ready.wait()
         except asyncio.CancelledError:
-            self._call.give_up()
+            self._give_up()
             raise
 
     async def _rest(self) -> AsyncIterator[bytes]:
@@ -139,7 +140,11 @@ class Posted:
                     self._call.has_room()
                     await self._ready.wait()
         finally:
-            self._call.give_up()
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._call.give_up()
+        del self._call
 
     # -- the outlet --------------------------------------------------------------------------------
 
