@@ -163,6 +163,7 @@ class Peer:
         """Sweep and sync, then take the state as it is; see `snapshots` for what follows."""
         (swept,) = self.commit([Proposal(Tick(sweep=True))], now_ms=now_ms)
         self.engine.wal.sync()
+        self.raft.kept(self.engine.wal.synced_index)  # also if a full disk refused the sweep
         return self.engine.snapshots.begin(swept.woken, seal_all=seal_all)
 
     def _demand(self, proposal: Proposal, now_ms: int) -> None:

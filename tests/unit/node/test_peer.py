@@ -1,10 +1,13 @@
 """What a peer answers, and when."""
 
-from quiver.model.commands import Held, Join, Settle
+from quiver.errors import DiskFull
+from quiver.model.commands import Held, Join, Settle, Tick
 from quiver.model.queries import FetchPage
 from quiver.node.engine import Proposal
-from quiver.node.front import CommandRequest, WatchRequest
+from quiver.node.front import CommandRequest, Front, WatchRequest
+from quiver.node.peer import Peer
 from quiver.node.tickets import Ticket
+from quiver.testing import MemoryFiles
 from tests.stepped import Stepped
 
 
@@ -49,3 +52,26 @@ def test_who_does_not_wait_for_the_disk_is_answered_before_it_has_anything():
     assert sent.done
     assert not effects.sync
     assert stepped.engine.wal.synced_index < stepped.engine.wal.last_index
+
+
+def test_a_snapshot_may_be_saved_when_the_disk_had_no_room_for_its_sweep():
+    stepped, files = Stepped(), MemoryFiles()
+    stepped.peer = peer = Peer.open(
+        files, now_ms=stepped.now_ms, secret=bytes(32), allocate_bytes=4_096, reserve_bytes=0
+    )
+    stepped.engine, stepped.front = peer.engine, Front(peer.engine)
+    topic = stepped.topic()
+    sent = stepped.send(topic)
+    sent.sync = False
+    peer.propose(stepped.take(sent), stepped.now_ms)
+    files.capacity_bytes = files.used_bytes
+    tick = Proposal(Tick())
+    while not isinstance(peer.commit([tick], now_ms=0, sync=False)[0].reply, DiskFull):
+        assert peer.engine.wal.synced_index < peer.engine.wal.last_index
+
+    made = peer.begin_snapshot(stepped.now_ms)
+    files.capacity_bytes = None
+    made.save(lambda: None)
+    peer.engine.snapshots.finish(made)
+    peer.compacted(made)
+    assert made.index == peer.engine.core.index == peer.raft.commit
