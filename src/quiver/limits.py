@@ -391,5 +391,6 @@ WINDOW_BYTES_MAX: Final = 64 * MIB  # of entries on their way to one peer
 WINDOW_MESSAGES_MAX: Final = 256  # on their way to one peer
 UNCOMMITTED_BYTES_MAX: Final = 256 * MIB  # of a leader's entries; past it nothing new comes in
 APPEND_ENTRIES_MAX: Final = 10_000  # in one message: small ones, which bytes alone do not bound
+SAVES_MAX: Final = 10_000  # that wait for a peer's disk; past it the peer is deaf and mute
 PEERS_MAX: Final = 32  # voters and learners of one log; a quorum of more would be slow
 READS_MAX: Final = 10_000  # readers that wait for a confirmation of who leads

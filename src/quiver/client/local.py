@@ -163,7 +163,7 @@ def open_flows(
         try:
             peer.follow_clock(clock.now_ms(), str(path), accept=accept_clock)
         except BaseException:
-            peer.engine.close()
+            peer.close()
             raise
         peer.engine.locator.cache = BatchCache(cache_bytes)
     except BaseException:

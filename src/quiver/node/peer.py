@@ -14,6 +14,9 @@ What is to be done outside comes back as `Effects`. The order is the promise:
 A sole voter applies while the disk works (`_appliable`), because nobody can take its entries
 back. A lone send takes 60 µs less like that. If the sync fails, the state knows too much, but then
 nothing is answered any more, and the next opening goes by what is on disk.
+
+Here is the peer of a directory that never had to do with a cluster: a group of one. What it takes to
+agree with others is added in `joined`.
 """
 
 from collections import deque
@@ -21,17 +24,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from quiver.errors import InvalidRequest, QuiverError
 from quiver.model.commands import Found, SetTime, Tick
 from quiver.model.replies import Outcome
 from quiver.node.clock import Jump
 from quiver.node.engine import Engine, Proposal
 from quiver.node.garbage import without_gc
 from quiver.node.snapshots import Snapshot
-from quiver.raft.messages import Peers
+from quiver.raft.messages import AnyMessage, Peers
 from quiver.raft.messages import Snapshot as RaftSnapshot
 from quiver.raft.raft import Raft
+from quiver.raft.ready import Read
 from quiver.raft.settings import Settings, Start
-from quiver.storage import snapshot
+from quiver.storage import identity, snapshot
 from quiver.storage.files import Files
 from quiver.storage.frame import LogRecord
 from quiver.storage.ledger import RETENTION_MS
@@ -59,10 +64,17 @@ class Effects:
     """What came of an event: requests with their outcomes, those with entries in the log's order.
 
     `sync`: somebody waits for the disk. Make the log durable, then tell `Peer.synced`.
+
+    For peers, `messages` may leave at once, each with the records of its entries. A reader that is in
+    `reads` may be answered when the entry that is said there is applied. `install` is a state to be
+    fetched from the leader.
     """
 
     answers: list[tuple[Any, Outcome]] = field(default_factory=list)
     sync: bool = False
+    messages: Sequence[tuple[AnyMessage, Sequence[LogRecord]]] = ()
+    reads: Sequence[Read] = ()
+    install: RaftSnapshot | None = None
 
 
 class Peer:
@@ -81,8 +93,15 @@ class Peer:
     ) -> "Peer":  # fmt: skip
         """Recover what the directory holds; found a new log with `secret` if it holds nothing.
 
-        Nobody else has ever had an entry of this log, so all that is in it is committed.
+        Nobody else has ever had an entry of this log, so all that is in it is committed. A directory
+        that has joined a cluster is refused: its end may have to be taken back (`joined`).
         """
+        known = identity.load(files)
+        if known is not None:
+            raise InvalidRequest(
+                f"this directory is that of node {known.node} of cluster {known.cluster[:8]}: only the "
+                "node may open it, together with the others; with read_only=True it can be read"
+            )
         snapshot.clean(files)
         with without_gc():
             engine = Engine.load(files, ledger_ms, **sizes)
@@ -114,11 +133,20 @@ class Peer:
 
     def propose(self, requests: Sequence[ProposedRequest], now_ms: int) -> Effects:
         """Let these become entries, at this time or later."""
+        effects = Effects()
+        refusal = self._refusal(requests)
+        if refusal is None:
+            self._append(requests, now_ms, effects)
+        else:
+            effects.answers += [(request, Outcome(refusal)) for request in requests]
+        self._follow(effects)
+        return effects
+
+    def _append(self, requests: Sequence[ProposedRequest], now_ms: int, effects: Effects) -> None:
         engine, raft = self.engine, self.raft
         proposals = [request.proposal for request in requests]
-        effects = Effects()
         sizes: list[int] = []
-        appended = engine.append(proposals, raft.term, max(now_ms, engine.core.now_ms))
+        appended = engine.append(proposals, raft.term, self._stamp(now_ms))
         for request, record in zip(requests, appended, strict=True):
             if isinstance(record, LogRecord):
                 self._proposed.append((request, record))
@@ -129,8 +157,14 @@ class Peer:
         raft.propose(sizes)
         if effects.sync:
             engine.wal.begin_sync()
-        self._follow(effects)
-        return effects
+
+    def _refusal(self, requests: Sequence[ProposedRequest]) -> QuiverError | None:
+        """Why nothing can be proposed here, if that is so."""
+        return None
+
+    def _stamp(self, now_ms: int) -> int:
+        """The time of the next entry: not before that of the last one, which is applied."""
+        return max(now_ms, self.engine.core.now_ms)
 
     def synced(self) -> Effects:
         """The log has been made durable."""
@@ -176,22 +210,34 @@ class Peer:
 
     def _follow(self, effects: Effects) -> None:
         """Apply what may be applied, and find out who may be answered."""
-        self._apply(self._appliable)
+        self._apply()
         self.raft.kept(self.engine.wal.synced_index)
-        commit, applied = self.raft.commit, self._applied
-        effects.sync = any(index > commit and request.sync for request, index, _ in applied)
-        while applied and (applied[0][1] <= commit or not effects.sync):
-            request, _, outcome = applied.popleft()
-            effects.answers.append((request, outcome))
+        effects.sync = self._answer(effects)
 
     @property
     def _appliable(self) -> int:
         """Up to which entry the log may be applied: nobody can take a sole voter's entries back."""
         return self.engine.wal.last_index
 
-    def _apply(self, upto: int) -> None:
-        core = self.engine.core
+    def _apply(self) -> None:
+        core, upto = self.engine.core, self._appliable
         while core.index < upto:
-            request, record = self._proposed.popleft()
-            outcome = self.engine.apply(record, request.proposal)
-            self._applied.append((request, record.index, outcome))
+            self._apply_own()
+
+    def _apply_own(self) -> None:
+        request, record = self._proposed.popleft()
+        outcome = self.engine.apply(record, request.proposal)
+        self._applied.append((request, record.index, outcome))
+
+    def _answer(self, effects: Effects) -> bool:
+        """Answer whoever need not wait for the disk any more; whether somebody must."""
+        commit, applied = self.raft.commit, self._applied
+        waits = any(index > commit and request.sync for request, index, _ in applied)
+        while applied and (applied[0][1] <= commit or not waits):
+            request, _, outcome = applied.popleft()
+            effects.answers.append((request, outcome))
+        return waits
+
+    def close(self) -> None:
+        """Sync what is written and let go of the files."""
+        self.engine.close()

@@ -243,7 +243,7 @@ class Shard:
         if self._snapshot_thread is not None:
             self._snapshot_thread.join()
         try:
-            self._engine.close()
+            self._peer.close()
         except StorageFailed as failure:
             self._failure = self._failure or failure
         self._ended = True

@@ -114,8 +114,8 @@ Membership (`membership.py`)
     effect at each peer when it is applied there. The next one may be proposed when the leader has
     applied the one before, and the first entry of its own term.
   * So a peer that has a change in its log knows, from the same message, that the change before is
-    committed. It must not campaign with older voters: that is why it applies first, and why
-    `Save.commit` is stored with the entries.
+    committed. It must not campaign with older voters: that is why it applies first, and why its
+    driver must not forget `Save.commit`, or find out from the log what such an entry says.
   * *Learners* get everything and count for nothing. But whoever is asked for a vote gives it: a
     peer may be a voter without having learned it yet.
   * Who refuses a vote says what is committed. It may be a peer that was removed: then the candidate

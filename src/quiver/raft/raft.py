@@ -128,6 +128,12 @@ class Raft:
         return self._commit
 
     @property
+    def decides_alone(self) -> bool:
+        """It leads, and nobody else has a vote: what is in its log will never be taken back."""
+        peers = self._peers
+        return self._role is Role.LEADER and peers.voters == (self._me,) and not peers.outgoing
+
+    @property
     def uncommitted_bytes(self) -> int:
         """Of the entries that may still be taken back."""
         return self._log.bytes_between(self._commit, self._log.last)

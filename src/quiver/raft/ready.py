@@ -36,7 +36,8 @@ class Save(NamedTuple):
 
     `commit` is stored with the entries and alone is no reason to save. A peer that has a change of
     the peers in its log must not forget that the change before was committed: it would campaign
-    with voters two changes old, whose majority need not know what was committed since.
+    with voters two changes old, whose majority need not know what was committed since. A driver may as
+    well find that out from the log, where each change says so of the one before.
     """
 
     number: int

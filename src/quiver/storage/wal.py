@@ -100,7 +100,8 @@ class FoundEntries(NamedTuple):
     """What a scan has found behind the snapshot.
 
     `terms` are runs: the first entry of each, and its term. The first run begins with the last entry
-    of the snapshot. `sizes` has what each entry behind it takes (`LogRecord.nbytes`). If the end was
+    of the snapshot. `sizes` has what each entry behind it takes (`LogRecord.nbytes`), and `of_kind` which
+    of them are of the kind that was asked for. If the end was
     `torn`, the log was cut behind its last good frame. Most likely that was a write that nobody was told
     of. It may also be damage to entries that were synced last, which nothing vouches for.
     """
@@ -108,6 +109,7 @@ class FoundEntries(NamedTuple):
     terms: list[tuple[int, int]]
     sizes: array[int]
     torn: bool
+    of_kind: Sequence[int] = ()
 
 
 class PendingSync:
@@ -222,10 +224,14 @@ class Wal:
         for header, command in self._recover():
             yield header.record(command)
 
-    def scan(self) -> FoundEntries:
+    def scan(self, kind: int | None = None) -> FoundEntries:
         """What `replay` would find, of which nothing may be applied yet: all behind the commit may go."""
-        sizes = array("Q", (header.nbytes for header, _ in self._recover()))
-        return FoundEntries(list(self._table.terms), sizes, self._torn)
+        sizes, of_kind = array("Q"), []
+        for header, _ in self._recover():
+            sizes.append(header.nbytes)
+            if header.kind == kind:
+                of_kind.append(header.index)
+        return FoundEntries(list(self._table.terms), sizes, self._torn, of_kind)
 
     def follow(self, confirmed: int | None) -> Iterator[LogRecord]:
         """`replay` for somebody who does not own the directory: nothing is changed.

@@ -25,6 +25,7 @@ from quiver.storage.vote import VoteFile
 from quiver.storage.wal import Wal
 from quiver.testing import MemoryFiles
 from tests.properties.workload import SECRET, START_MS, single_run
+from tests.trio import Trio
 
 TERM = 7
 
@@ -71,21 +72,19 @@ def test_a_reader_goes_no_further_than_what_is_committed(owned):
 
 
 def test_terms_go_on_and_the_snapshot_has_the_last_one():
-    files = MemoryFiles()
-    joined(files)
-    peer = opened(files)
-    made = peer.begin_snapshot(START_MS)
-    made.save()
-    peer.engine.snapshots.finish(made)
-    saved = snapshot.load(files)
+    trio = Trio((1,))
+    peer = trio.lead(1)
+    trio.send(1)
+    trio.snapshot(1)
+    saved = snapshot.load(trio.disks[1])
     assert saved is not None
     assert (saved.index, saved.last) == (
         peer.engine.core.index,
-        LastEntry(TERM, level=levels.FIRST),
+        LastEntry(peer.raft.term, level=levels.FIRST),
     )
-    again = opened(files)
-    assert again.engine.wal.term_of(saved.index) == TERM
-    assert [again.engine.wal.last_term, again.engine.core.index] == [TERM, saved.index]
+    again = trio.restart(1)
+    assert again.engine.wal.term_of(saved.index) == peer.raft.term
+    assert [again.engine.wal.last_term, again.engine.core.index] == [peer.raft.term, saved.index]
 
 
 def test_a_backup_has_the_messages_and_not_the_vote(tmp_path):
