@@ -1,4 +1,4 @@
-"""Every mistake that is planted in a peer's files is seen by the test that is named for it."""
+"""Every mistake that is planted in a peer or its files is seen by the test that is named for it."""
 
 import os
 import shutil
@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.raft.storage_mutants import MUTANTS, SOURCE, StorageMutant
+from tests.raft import storage_mutants
+from tests.raft.peer_mutants import PEER_MUTANTS
+from tests.raft.storage_mutants import SOURCE, StorageMutant
 
+MUTANTS = (*storage_mutants.MUTANTS, *PEER_MUTANTS)
 ROOT = Path(__file__).parents[2]
 FAILED = 1  # pytest's code for tests that failed; others are for tests that could not be run
 
