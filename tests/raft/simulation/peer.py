@@ -126,7 +126,7 @@ class SimulatedPeer:
 
     def crash(self) -> None:
         self.disk.crash(self.cluster.rng)
-        self.up = False
+        self.up = self.paused = False
         self.life += 1
 
     # -- what comes in -----------------------------------------------------------------------------
