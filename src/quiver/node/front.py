@@ -168,7 +168,7 @@ class Front:
         self._no_tick_before_ms = 0
         self._pending: set[Pending] = set()  # proposed, and without an outcome
         self._in_flight: dict[Line, _InFlight] = {}
-        self._to_wake: dict[Line, None] = {}  # receives passed these over, and left something
+        self._to_wake: dict[Line, None] = {}  # others wait where a receive got something
         self._released: list[Pending] = []  # what was granted to receivers that had gone
         self._in_hand: list[FrontRequest] = []  # of the call that runs: neither parked nor proposed
 
