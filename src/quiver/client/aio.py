@@ -24,7 +24,7 @@ from quiver.client.async_verbs import AsyncVerbs
 from quiver.client.consuming import Consuming, Outage, limit_of
 from quiver.client.flows import Flows
 from quiver.client.keeping import Kept, extend
-from quiver.client.prefetch import GIVEN_UP, PrefetchBuffer
+from quiver.client.prefetch import GIVEN_UP, Ask, PrefetchBuffer
 from quiver.client.results import (
     AsyncDelivery,
     Record,
@@ -428,6 +428,7 @@ class AsyncConsumer:
         self._waiting = 0  # how many wait for a message
         self._timer: asyncio.TimerHandle | None = None  # until acks are to be sent
         self._closed = False
+        self._is_due = False  # the answer to what it asks for: it waits for nothing
         self._error: Exception | None = None
         self._task: asyncio.Task[None] | None = None
         self._ending: asyncio.Task[None] | None = None
@@ -518,7 +519,10 @@ class AsyncConsumer:
         try:
             while not self._closed:
                 self._bell.clear()
-                await self._rest(await self._attempt(self._consuming.turn()))
+                asked = time.monotonic()
+                step = self._stock.next(asked)
+                self._is_due = isinstance(step, Ask) and not step.waits
+                await self._rest(await self._attempt(self._consuming.do(step, asked)))
         except Stopped:
             pass
         except asyncio.CancelledError:  # the event loop ends, and nobody has closed us
@@ -594,6 +598,8 @@ class AsyncConsumer:
         if self._timer is not None:
             self._timer.cancel()
         self._bell.set()
+        if self._task is not None and self._is_due and not self._outage.lasts:
+            await asyncio.wait({self._task}, timeout=limits.CONSUMER_CLOSE_SECONDS)
         self._runner.stop()
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)

@@ -87,15 +87,11 @@ class Consuming(Generic[L]):
         with self.lock:
             self.stock.settled(items)
 
-    def turn(self) -> Flow[float | None]:
-        """Do what is to be done now; if that is nothing, how many seconds there are until the next turn."""
-        asked = time.monotonic()
-        with self.lock:
-            step = self.stock.next(asked)
-        return (yield from self.do(step, asked))
-
     def do(self, step: "Step[L]", asked: float) -> Flow[float | None]:
-        """Do this step, begun at `asked`, after the acks that were collected: both are one round trip."""
+        """Do this step, begun at `asked`, after the acks that were collected: both are one round trip.
+
+        If there is nothing to do, the answer is for how many seconds.
+        """
         if not isinstance(step, Rest):
             self.send_acks()
         match step:
