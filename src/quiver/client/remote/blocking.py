@@ -265,8 +265,11 @@ class BlockingChannel:
                 self._leader = turn.before
                 if turn.before is not None:  # it may be about to wait for what has been read now
                     self._deferred.leave(self._ping)
-            if self._leader is None and self._asleep:  # somebody is to look whether to lead
-                next(iter(self._asleep.values())).ring()
+            if self._leader is None:  # somebody is to look whether to lead
+                for call in tuple(self._asleep.values())[
+                    :1
+                ]:  # they go as they wake, without the lock
+                    call.ring()
 
     @staticmethod
     def _tell(turn: Turn) -> None:
