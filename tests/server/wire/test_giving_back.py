@@ -68,6 +68,7 @@ def test_to_cancel_what_is_not_there_is_nothing(wire, topic):
     wire.answer(number)
     wire.cancel(number)
     wire.ping()
+    assert wire.send(topic, b"y").offset == 1  # what was cancelled too late is stored
 
 
 def test_whoever_goes_while_waiting_gets_nothing(node, wire, connect, topic):
